@@ -7,10 +7,13 @@ function headers() {
   return all;
 }
 
-// Throws an Error with the server's sentence. A server that wants a key shows the key's field.
+// Throws an Error with the server's sentence. Where the server wants a key its field is shown.
 export async function ask(path, options) {
   const answer = await fetch(path, { ...options, headers: headers() });
-  if (answer.status === 401) at("key-field").hidden = false;
+  if (answer.status === 401) {
+    at("key-field").hidden = false;
+    if (!at("key").value) throw new Error("This server wants a key.");
+  }
   if (!answer.ok) {
     const body = await answer.json().catch(() => null);
     throw new Error(body?.error?.message ?? "status " + answer.status);
