@@ -14,7 +14,7 @@ let context = 0; // tokens of prompt and reply together, 0: not known yet
 const shown = () => conversations.current();
 
 function viewOf(message) {
-  if (!views.has(message)) views.set(message, new MessageView(message, { edit, regenerate, erase }));
+  if (!views.has(message)) views.set(message, new MessageView(message, { edit, regenerate, goOn, erase }));
   return views.get(message);
 }
 
@@ -70,12 +70,11 @@ export function setContext(tokens) {
   showContext();
 }
 
-async function answer(conversation) {
-  const message = emptyReply();
+async function answer(conversation, message = emptyReply()) {
   const fault = settingsFault(conversation.settings);
   const controller = new AbortController();
   running.set(conversation, { controller, message });
-  conversation.messages.push(message);
+  if (conversation.messages.at(-1) !== message) conversation.messages.push(message);
   conversations.keep(conversation);
   viewOf(message).update(true);
   renderAtEnd();
@@ -130,6 +129,15 @@ function regenerate(message) {
   const index = conversation.messages.indexOf(message);
   if (index < 0 || running.has(conversation)) return;
   cutAt(conversation, message.role === "assistant" ? index : index + 1);
+}
+
+// Adds to the last reply, which was cut, stopped or edited.
+function goOn(message) {
+  const conversation = shown();
+  if (conversation.messages.at(-1) !== message || running.has(conversation)) return;
+  delete message.finish;
+  delete message.error;
+  answer(conversation, message);
 }
 
 // A question goes with what answered it, a call of a tool with its result.

@@ -24,7 +24,7 @@ function json(text) {
 }
 
 export class MessageView {
-  // `actions` has edit, regenerate and erase, which get the message.
+  // `actions` has edit, regenerate, goOn and erase, which get the message.
   constructor(message, actions) {
     this.message = message;
     this.actions = actions;
@@ -86,14 +86,20 @@ export class MessageView {
   }
 
   showButtons(running) {
-    const { message, actions } = this;
+    const { message } = this;
     this.buttons.hidden = running;
-    if (running || this.buttons.childElementCount) return;
+    if (!this.buttons.childElementCount) this.addButtons();
+    this.goOn.hidden = message.role !== "assistant" || !message.content || Boolean(message.calls?.length);
+  }
+
+  addButtons() {
+    const { message, actions } = this;
     const copying = button("Copy", () => copy(message.content, copying), "copy");
     this.buttons.append(copying);
     if (message.role !== "tool") this.buttons.append(button("Edit", () => this.edit(), "edit"));
     const again = message.role === "assistant" ? "Regenerate" : "Answer";
-    this.buttons.append(button(again, () => actions.regenerate(message), "regenerate"));
+    this.goOn = button("Continue", () => actions.goOn(message), "go-on");
+    this.buttons.append(button(again, () => actions.regenerate(message), "regenerate"), this.goOn);
     this.buttons.append(button("Delete", () => actions.erase(message), "erase"));
   }
 

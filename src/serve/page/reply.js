@@ -19,10 +19,12 @@ function sent(message) {
 }
 
 function body({ settings, messages }) {
+  const goesOn = Boolean(messages.at(-1)?.content); // the last message is the reply, most often an empty one
   const system = settings.system.trim() ? [{ role: "system", content: settings.system }] : [];
   return {
     ...(settings.more.trim() ? JSON.parse(settings.more) : {}),
     ...settings.sampling,
+    ...(goesOn ? { continue_final_message: true, add_generation_prompt: false } : {}),
     n: 1,
     messages: [...system, ...messages.map(sent).filter(Boolean)],
     stream: true,
