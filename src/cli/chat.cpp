@@ -284,7 +284,9 @@ Result<int> run_chat(const RunOptions& options, Console& console) {
                  .found = "one that lines cannot be edited on",
                  .advice = "give the prompt with -p or -f"};
   }
-  MORACLE_ASSIGN(const auto session, options.open(console, {.on_text = prepare, .choice = options.choice}));
+  MORACLE_ASSIGN(
+      const auto session,
+      options.open(console, {.guard_content = !options.trust_content, .on_text = prepare, .choice = options.choice}));
   console.info(hanging("Type a message; /help lists the commands, Ctrl-D ends the chat, Ctrl-C an answer.",
                        screen_width(STDERR_FILENO)));
   return Chat(options, *session, std::move(request), *editor, console).run();

@@ -39,7 +39,9 @@ Result<int> run_once(const RunOptions& options, Console& console) {
     MORACLE_ASSIGN(prompt, make_prompt(model, text, request, options, console));
     return Ok{};
   };
-  MORACLE_ASSIGN(const auto session, options.open(console, {.on_text = prepare, .choice = options.choice}));
+  MORACLE_ASSIGN(
+      const auto session,
+      options.open(console, {.guard_content = !options.trust_content, .on_text = prepare, .choice = options.choice}));
   MORACLE_ASSIGN(const auto state, session->model().new_sequence());
   const ReplyStyle style{.silent = options.json, .hide_reasoning = options.hide_reasoning};
   const ReplyRequest asked{

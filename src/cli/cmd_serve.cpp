@@ -37,6 +37,7 @@ struct ServeCommand : ModelOptions {
   std::string key_file;
   bool quiet = false;
   double kv_gib = 0;
+  bool trust_content = false;
 };
 
 CLI::Validator positive(double most) {
@@ -83,6 +84,7 @@ void add_server_options(CLI::App& command, ServeCommand& options) {
   command.add_flag("--strict", options.server.service.strict,
                    "Refuse fields that nobody knows (default: the header x-moracle-ignored lists them)");
   command.add_option("--drain", options.server.drain_s, "Seconds for replies under way at the end (default: 30)")
+  add_trust_content(command, options.trust_content);
       ->type_name("S")
       ->check(real_number([](double value) { return value >= 0 && value <= 86400; }, "a number from 0 to 86400"));
   command
@@ -242,6 +244,7 @@ Result<int> serve_command(ServeCommand& options, Console& console) {
   if (const StateMemory memory = session->model().state_memory(); memory.budget > 0 && memory.positions < 2) {
     return Error{.code = "usage",
                  .where = "--kv-memory",
+      .guard_content = !options.trust_content,
                  .wanted = "room for two tokens at least",
                  .found = fmt::format("{} bytes, room for {}", memory.budget, memory.positions)};
   }

@@ -115,6 +115,11 @@ void BackendOptions::add(CLI::App& command) {
       ->check(one_of({"on", "off", "auto"}));
 }
 
+void add_trust_content(CLI::App& command, bool& trust_content) {
+  command.add_flag("--trust-content", trust_content,
+                   "Read control tokens in messages and tools as such (default: what spells one stays text)");
+}
+
 void add_kv(CLI::App& command, std::string& kv) {
   const InGroup group(command, kKernelsGroup);
   command.add_option("--kv", kv, "Keep keys and values as f32, bf16 or int8 (default: bf16; f32 with --backend ref)")
@@ -196,6 +201,7 @@ Result<std::unique_ptr<Session>> ModelOptions::open(Console& console, const Open
   options.device = std::move(here.device);
   options.threads = threads;
   options.needs_text = opening.needs_text;
+  options.guard_content = opening.guard_content;
   options.on_text = opening.on_text;
   options.on_warning = [&console](const std::string& text) { console.warn(text); };
   options.generates = opening.generates;

@@ -69,6 +69,7 @@ struct ModelOptions : ComputeOptions {
     bool measure_rates = false;  // what LoadTime says of the machine
     // As in SessionOptions.
     bool needs_text = true;
+    bool guard_content = false;
     std::function<Result<>(const ModelText&)> on_text{};
     bool generates = true;
     GenerationChoice choice{};
@@ -81,6 +82,8 @@ struct ModelOptions : ComputeOptions {
 
 void add_model(CLI::App& command, std::string& model);
 void add_json(CLI::App& command, bool& json);
+// Whether texts of conversations may spell control tokens.
+void add_trust_content(CLI::App& command, bool& trust_content);
 // In what numbers keys and values are kept.
 void add_kv(CLI::App& command, std::string& kv);
 // An option of earlier versions, which scripts may still pass.

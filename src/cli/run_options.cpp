@@ -98,6 +98,7 @@ void RunOptions::add(CLI::App& command) {
         ->allow_extra_args(false);
     command.add_option("--tools", tools, "Tools for the chat template, a JSON list of functions; implies --chat")
         ->type_name("FILE");
+    add_trust_content(command, trust_content);
   }
   add_generation_options(command, choice);
   {

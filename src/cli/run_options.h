@@ -19,7 +19,8 @@ struct RunOptions : ModelOptions {
   std::string system;
   std::vector<std::string> template_args;  // NAME=JSON
   std::string tools;                       // file
-  std::int64_t context = 0;                // 0: what the model can hold
+  bool trust_content = false;
+  std::int64_t context = 0;  // 0: what the model can hold
   GenerationChoice choice;
   bool json = false;
   bool quiet = false;

@@ -54,12 +54,17 @@ Result<std::vector<std::int32_t>> ModelText::encode_prompt(std::string_view text
 }
 
 Result<ChatPrompt> ModelText::encode_chat(const ChatRequest& request) const {
-  ChatPrompt prompt;
-  MORACLE_ASSIGN(prompt.text, templates_.render(request));
+  MORACLE_ASSIGN(const GuardedChat chat, guarded_chat(request));
+  MORACLE_ASSIGN(const std::string rendered, templates_.render(chat.chat));
+  ChatPrompt prompt{.text = chat.shown(rendered), .ids = {}};
   std::size_t own = 0;
   for (const OrderedJson* part : {&request.messages, &request.tools, &request.variables}) own += written_bytes(*part);
-  MORACLE_ASSIGN(prompt.ids, encode(prompt.text, {.add_special_tokens = false, .own_bytes = own}));
+  MORACLE_ASSIGN(prompt.ids, encode(rendered, {.add_special_tokens = false, .own_bytes = own, .mark = chat.mark}));
   return prompt;
+}
+
+Result<GuardedChat> ModelText::guarded_chat(const ChatRequest& request) const {
+  return guard_ ? guard_->apply(request) : GuardedChat{.chat = request};
 }
 
 Result<std::vector<std::int32_t>> ModelText::encode(std::string_view text, const EncodeOptions& options) const {

@@ -16,6 +16,7 @@
 #include "model/model.h"
 #include "text/reply/reply_format.h"
 #include "text/template/chat_templates.h"
+#include "text/template/content_guard.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace moracle {
@@ -56,6 +57,10 @@ class ModelText {
   [[nodiscard]] Result<std::vector<std::int32_t>> encode_prompt(std::string_view text) const;
   // Of a conversation, whose special tokens its template writes. Errors: also those of ChatTemplates::render.
   [[nodiscard]] Result<ChatPrompt> encode_chat(const ChatRequest& request) const;
+  // From now on texts of conversations spell no control tokens.
+  void guard_content() { guard_.emplace(*tokenizer_); }
+  // A conversation as templates may have it: of guarded content. Errors: those of ContentGuard::apply.
+  [[nodiscard]] Result<GuardedChat> guarded_chat(const ChatRequest& request) const;
   // The stop texts that an answer's text never shows, so that their ids end it: special tokens, and marks of parts.
   [[nodiscard]] std::vector<StopToken> stop_tokens(std::span<const std::string> stop_texts) const;
   // Whether the model knows all ids. Error: "model.token".
@@ -70,6 +75,7 @@ class ModelText {
   [[nodiscard]] Result<std::vector<std::int32_t>> encode(std::string_view text, const EncodeOptions& options) const;
 
   std::optional<Tokenizer> tokenizer_;
+  std::optional<ContentGuard> guard_;
   ChatTemplates templates_;
   GenerationConfig generation_;
   std::optional<ModelInfo> info_;

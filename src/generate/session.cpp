@@ -63,6 +63,7 @@ Result<> Session::read_text(const SessionOptions& options) {
   MORACLE_ASSIGN(const Json config, Checkpoint::read_config(folder_));
   MORACLE_ASSIGN(text_, guarded("read the tokenizer and the chat template",
                                 [&] { return ModelText::open(folder_, config, options.needs_text); }));
+  if (options.needs_text && options.guard_content) text_->guard_content();
   std::vector<std::string> warnings = text_->warnings();
   if (options.generates) {
     MORACLE_ASSIGN(settings_, text_->generation().settle(options.choice));

@@ -47,6 +47,7 @@ constexpr std::array kRows = {
     ErrorRow{"model.token", 400, kInvalid, "invalid_token", "prompt"},
     ErrorRow{"json.", 400, kInvalid, "invalid_json"},
     ErrorRow{"text.utf8", 400, kInvalid, "invalid_utf8"},
+    ErrorRow{"text.noncharacter", 400, kInvalid, "invalid_value", "messages"},
     ErrorRow{"prompt.", 400, kInvalid, "invalid_prompt", "prompt"},
     ErrorRow{"template.", 400, kInvalid, "template_error", "messages"},
     ErrorRow{"tokenizer.", 400, kInvalid, "tokenizer_error"},

@@ -46,10 +46,11 @@ Result<PreparedPrompt> encode_chat(const ChatRequest& chat, const ApiRequest& ap
     MORACLE_ASSIGN(ChatPrompt prompt, text.encode_chat(chat));
     return PreparedPrompt{.text = std::move(prompt.text), .ids = std::move(prompt.ids)};
   }
-  PreparedPrompt prompt;
-  MORACLE_ASSIGN(prompt.text,
-                 api.continue_final_message ? render_open(chat, text.templates()) : text.templates().render(chat));
-  MORACLE_ASSIGN(prompt.ids, text.tokenizer().encode(prompt.text, {.add_special_tokens = special}));
+  MORACLE_ASSIGN(const GuardedChat guarded, text.guarded_chat(chat));
+  MORACLE_ASSIGN(const std::string rendered, api.continue_final_message ? render_open(guarded.chat, text.templates())
+                                                                        : text.templates().render(guarded.chat));
+  PreparedPrompt prompt{.text = guarded.shown(rendered), .ids = {}};
+  MORACLE_ASSIGN(prompt.ids, text.tokenizer().encode(rendered, {.add_special_tokens = special, .mark = guarded.mark}));
   return prompt;
 }
 

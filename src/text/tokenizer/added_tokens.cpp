@@ -169,6 +169,40 @@ Result<> AddedTokens::split(std::string_view text, bool normalized, Searcher& se
   return Ok{};
 }
 
+bool AddedTokens::is_control(std::int32_t id, bool only_special) const {
+  const auto found = tokens_.find(id);
+  if (found == tokens_.end()) return false;
+  const AddedToken& token = found->second.as_written;
+  if (only_special && !token.special) return false;
+  bool blank = true;
+  for (std::size_t at = 0; at < token.content.size();)
+    blank = unicode::is_white_space(unicode::next_point(token.content, &at)) && blank;
+  return !blank && unicode::decode_at(token.content, 0).size < token.content.size();
+}
+
+Result<> AddedTokens::find_controls(std::string_view text, bool only_special, Searcher& searcher,
+                                    std::vector<std::size_t>& places) const {
+  places.clear();
+  std::vector<TextMatcher::Match> matches;
+  for (const TextMatcher* matcher : {&raw_, &normalized_}) {
+    if (!matcher->find_everywhere(text, searcher.budget(), matches)) return searcher.limit();
+    for (const auto& match : matches) {
+      if (is_control(match.value, only_special)) places.push_back(match.begin);
+    }
+  }
+  std::sort(places.begin(), places.end());
+  places.erase(std::unique(places.begin(), places.end()), places.end());
+  return Ok{};
+}
+
+std::vector<std::string> AddedTokens::controls() const {
+  std::vector<std::string> spellings;
+  for (const auto& [id, token] : tokens_) {
+    if (is_control(id, false)) spellings.push_back(token.as_written.content);
+  }
+  return spellings;
+}
+
 std::optional<std::int32_t> AddedTokens::id(std::string_view text) const {
   const auto found = ids_.find(text);
   return found == ids_.end() ? std::nullopt : std::optional(found->second);

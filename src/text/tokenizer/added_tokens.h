@@ -49,6 +49,16 @@ class AddedTokens {
   // the normalized text. No section is empty but those of tokens. Error: "tokenizer.limit".
   Result<> split(std::string_view text, bool normalized, Searcher& searcher, std::vector<Section>& sections) const;
 
+  // Whether the token controls a model, so that a client's text must not spell it: it has several characters, not all
+  // of them white space. `only_special`: and it is special.
+  [[nodiscard]] bool is_control(std::int32_t id, bool only_special) const;
+  // The places in a text as it is written where such tokens begin, ascending, also inside of others. Error:
+  // "tokenizer.limit".
+  Result<> find_controls(std::string_view text, bool only_special, Searcher& searcher,
+                         std::vector<std::size_t>& places) const;
+  // The spellings of such tokens.
+  [[nodiscard]] std::vector<std::string> controls() const;
+
   [[nodiscard]] std::optional<std::int32_t> id(std::string_view text) const;
   // The token's text for decoding, which for normalized tokens is the normalized text.
   [[nodiscard]] std::optional<std::string_view> text(std::int32_t id) const;

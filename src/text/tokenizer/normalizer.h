@@ -1,6 +1,7 @@
 // The "normalizer" of a tokenizer.json: rewrites the text between added tokens.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <variant>
 #include <vector>
@@ -25,6 +26,11 @@ class Normalizer {
   Result<> apply(NormalizedText& text, Searcher& searcher) const;
 
   [[nodiscard]] bool empty() const { return steps_.empty(); }
+  // Whether the text becomes one of byte-level characters.
+  [[nodiscard]] bool writes_bytes() const {
+    return std::any_of(steps_.begin(), steps_.end(),
+                       [](const Step& s) { return std::holds_alternative<ByteLevel>(s); });
+  }
 
  private:
   struct Prepend {

@@ -13,6 +13,7 @@
 #include "text/budgets.h"
 #include "text/tokenizer/added_tokens.h"
 #include "text/tokenizer/bpe.h"
+#include "text/tokenizer/byte_level.h"
 #include "text/tokenizer/decoder.h"
 #include "text/tokenizer/normalizer.h"
 #include "text/tokenizer/post_processor.h"
@@ -42,6 +43,21 @@ Error in_file(Error error, const std::string& file) {
   return error;
 }
 
+// Takes `part` out of the text; the bytes of it that were in front of `end`.
+std::size_t erase_all(std::string& text, std::string_view part, std::size_t end) {
+  std::string rest;
+  std::size_t before = 0;
+  std::size_t copied = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, copied)) {
+    rest.append(text, copied, at - copied);
+    copied = at + part.size();
+    if (copied <= end) before += part.size();
+  }
+  rest.append(text, copied);
+  text = std::move(rest);
+  return before;
+}
+
 }  // namespace
 
 // What one encoding works with.
@@ -52,6 +68,7 @@ struct Encoding {
   Searcher searcher;
   BpeScratch scratch{};
   std::vector<std::int32_t> ids{};
+  std::string mark{};  // as the normalized text has it; empty: none
 };
 
 struct Tokenizer::State {
@@ -96,6 +113,24 @@ struct Tokenizer::State {
     return post_processor.apply(work.ids, add_special_tokens, work.budget);
   }
 
+  // Whether a token that controls a model is in the text: as written, or between those, as normalized.
+  Result<bool> has_control(std::string_view text, bool only_special, Searcher& searcher) const {
+    std::vector<AddedTokens::Section> sections;
+    std::vector<AddedTokens::Section> inner;
+    MORACLE_TRY(added.split(text, false, searcher, sections));
+    for (const auto& section : sections) {
+      if (added.is_control(section.id, only_special)) return true;
+      if (section.id >= 0) continue;
+      NormalizedText normalized{std::string(text.substr(section.begin, section.end - section.begin)), 0};
+      MORACLE_TRY(normalizer.apply(normalized, searcher));
+      MORACLE_TRY(added.split(normalized.text, true, searcher, inner));
+      for (const auto& part : inner) {
+        if (added.is_control(part.id, only_special)) return true;
+      }
+    }
+    return false;
+  }
+
   // Ids of the text between two added tokens that match raw text. `at_start`: the text begins the input.
   Result<> encode_section(std::string_view text, bool at_start, Encoding& work) const {
     if (!in_parts) return encode_part(text, at_start, work);
@@ -123,9 +158,11 @@ struct Tokenizer::State {
       PieceList list;
       const std::size_t size = section.end - section.begin;
       const bool whole = size == normalized.text.size();
-      const std::size_t head = std::min(std::max(normalized.head, section.begin), section.end) - section.begin;
+      std::size_t head = std::min(std::max(normalized.head, section.begin), section.end) - section.begin;
       list.text = whole ? std::move(normalized.text) : normalized.text.substr(section.begin, size);
-      list.pieces.push_back({0, size, head, head > 0});
+      if (!work.mark.empty()) head -= erase_all(list.text, work.mark, head);
+      if (list.text.empty()) continue;
+      list.pieces.push_back({0, list.text.size(), head, head > 0});
       MORACLE_TRY(pre_tokenizer.apply(list, work.searcher));
       for (const auto& piece : list.pieces) {
         MORACLE_TRY(model.encode(list.view(piece), work.budget, work.scratch, work.ids));
@@ -319,9 +356,38 @@ const TokenizerConfig& Tokenizer::config() const {
 Result<std::vector<std::int32_t>> Tokenizer::encode(std::string_view utf8, EncodeOptions options) const {
   MORACLE_TRY(unicode::check_utf8(utf8));
   Encoding work(options.own_bytes.value_or(utf8.size()));
+  if (options.mark != 0) {
+    std::string mark;
+    unicode::append_utf8(mark, options.mark);
+    if (state_->normalizer.writes_bytes()) {
+      append_byte_level(work.mark, mark);
+    } else {
+      work.mark = std::move(mark);
+    }
+  }
   auto encoded = state_->encode(utf8, options.add_special_tokens, work);
   if (!encoded.ok()) return in_file(std::move(encoded).error(), state_->file);
   return std::move(work.ids);
+}
+
+std::vector<std::string> Tokenizer::control_tokens() const {
+  return state_->added.controls();
+}
+
+Result<bool> Tokenizer::has_control_token(std::string_view utf8, bool only_special) const {
+  MORACLE_TRY(unicode::check_utf8(utf8));
+  Encoding work(utf8.size());
+  auto has = state_->has_control(utf8, only_special, work.searcher);
+  if (!has.ok()) return in_file(std::move(has).error(), state_->file);
+  return has;
+}
+
+Result<std::vector<std::size_t>> Tokenizer::find_control_tokens(std::string_view utf8, bool only_special) const {
+  Encoding work(utf8.size());
+  std::vector<std::size_t> places;
+  auto found = state_->added.find_controls(utf8, only_special, work.searcher, places);
+  if (!found.ok()) return in_file(std::move(found).error(), state_->file);
+  return places;
 }
 
 Result<std::string> Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_special_tokens) const {

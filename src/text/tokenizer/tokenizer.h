@@ -22,6 +22,8 @@ struct EncodeOptions {
   // Bytes of the text that the caller wrote, which kEncodingPerByte is given for; a template may have made the rest.
   // Unset: all.
   std::optional<std::size_t> own_bytes{};
+  // A noncharacter that ContentGuard put into the text: it is left out, and no added token matches across it. 0: none.
+  char32_t mark = 0;
 };
 
 // An immutable tokenizer; copies share their tables, and one object may be used by many threads.
@@ -43,6 +45,13 @@ class Tokenizer {
   // offset), "tokenizer.limit" and "tokenizer.regex_limit" (the budget of text/budgets.h is spent),
   // "tokenizer.unknown_token" (an unknown character and an unk_token that is not in the vocabulary).
   Result<std::vector<std::int32_t>> encode(std::string_view utf8, EncodeOptions options = {}) const;
+
+  // Added tokens that control a model: of several characters, not all of them white space.
+  [[nodiscard]] std::vector<std::string> control_tokens() const;
+  // Whether encode() would make such a token of the text; `only_special`: a special one. Errors: those of encode().
+  Result<bool> has_control_token(std::string_view utf8, bool only_special) const;
+  // Where the text spells one, ascending, also inside of others. Error: "tokenizer.limit".
+  Result<std::vector<std::size_t>> find_control_tokens(std::string_view utf8, bool only_special) const;
 
   // The text of a sequence of ids; unknown ids are left out. Always well-formed UTF-8: bytes that are no character
   // become U+FFFD. Errors: "tokenizer.limit", "tokenizer.regex_limit".

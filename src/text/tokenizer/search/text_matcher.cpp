@@ -44,7 +44,7 @@ bool TextMatcher::finish(Budget& budget) {
   return true;
 }
 
-bool TextMatcher::find_all(std::string_view text, Budget& budget, std::vector<Match>& matches) const {
+bool TextMatcher::find_everywhere(std::string_view text, Budget& budget, std::vector<Match>& matches) const {
   matches.clear();
   if (nodes_.size() == 1) return true;
   if (!budget.steps(1 + text.size() / 16)) return false;
@@ -56,8 +56,13 @@ bool TextMatcher::find_all(std::string_view text, Budget& budget, std::vector<Ma
     if (!budget.matches(1) || !budget.bytes(sizeof(Match))) return false;
     matches.push_back({at - 1, at - 1 + nodes_[member].depth, nodes_[member].value});
   }
-  // What begins inside the match before is none.
   std::reverse(matches.begin(), matches.end());
+  return true;
+}
+
+bool TextMatcher::find_all(std::string_view text, Budget& budget, std::vector<Match>& matches) const {
+  if (!find_everywhere(text, budget, matches)) return false;
+  // What begins inside the match before is none.
   std::size_t covered = 0;
   std::erase_if(matches, [&](const Match& match) {
     if (match.begin < covered) return true;

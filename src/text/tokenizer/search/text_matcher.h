@@ -28,6 +28,8 @@ class TextMatcher {
 
   // The longest member at the leftmost place, and so on behind it. False: the budget is spent.
   [[nodiscard]] bool find_all(std::string_view text, Budget& budget, std::vector<Match>& matches) const;
+  // The longest member at every place, also inside of others. False: the budget is spent.
+  [[nodiscard]] bool find_everywhere(std::string_view text, Budget& budget, std::vector<Match>& matches) const;
 
  private:
   struct Node {
