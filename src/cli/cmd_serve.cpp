@@ -83,8 +83,8 @@ void add_server_options(CLI::App& command, ServeCommand& options) {
   command.add_flag("--any-model", options.server.service.any_model, "Serve requests whatever model they name");
   command.add_flag("--strict", options.server.service.strict,
                    "Refuse fields that nobody knows (default: the header x-moracle-ignored lists them)");
-  command.add_option("--drain", options.server.drain_s, "Seconds for replies under way at the end (default: 30)")
   add_trust_content(command, options.trust_content);
+  command.add_option("--drain", options.server.drain_s, "Seconds for replies under way at the end (default: 30)")
       ->type_name("S")
       ->check(real_number([](double value) { return value >= 0 && value <= 86400; }, "a number from 0 to 86400"));
   command
@@ -227,6 +227,7 @@ Result<int> serve_command(ServeCommand& options, Console& console) {
   MORACLE_ASSIGN(const auto server, open_server(options.server));
   serve::ServedFacts facts{.batch_invariant = invariant, .numerics = options.policy};
   const ModelOptions::Opening opening{
+      .guard_content = !options.trust_content,
       .choice = {.samples = true},  // what requests that choose nothing get: told of, or refused, before the load
       .kv_memory = static_cast<std::size_t>(std::llround(options.kv_gib * 0x1p30)),
       .on_plan = [&](const LoadPlan& plan) { facts.decision = explain_plan_json(plan, machine); },
@@ -244,7 +245,6 @@ Result<int> serve_command(ServeCommand& options, Console& console) {
   if (const StateMemory memory = session->model().state_memory(); memory.budget > 0 && memory.positions < 2) {
     return Error{.code = "usage",
                  .where = "--kv-memory",
-      .guard_content = !options.trust_content,
                  .wanted = "room for two tokens at least",
                  .found = fmt::format("{} bytes, room for {}", memory.budget, memory.positions)};
   }
