@@ -42,7 +42,9 @@ class DeviceOpsTest : public ::testing::Test {
     (ops_.get()->*operation)({.stream = stream_, .workspace = workspace}, args);
     const Result<> waited = stream_.wait();
     EXPECT_EQ(launches - before, waited.ok() ? 1 : 0);
-    if (less == 0) EXPECT_EQ(ops_->check(args).ok(), waited.ok()) << "before a load as in a call";
+    if (less == 0) {
+      EXPECT_EQ(ops_->check(args).ok(), waited.ok()) << "before a load as in a call";
+    }
     return waited.ok() ? "" : waited.error().message();
   }
 

@@ -334,8 +334,11 @@ TEST(ForwardStepSamples, DeviceChoosesAndScoresAsTheHost) {
     EXPECT_EQ(found.logprobs, wanted.logprobs);
     EXPECT_EQ(found.rows, logits);
     EXPECT_EQ(found.logits, logits ? wanted.logits : std::vector<float>());
-    if (logits) copies = copied;
-    if (!logits) EXPECT_EQ(copied, copies - 2) << "of 64 rows, and of the others";
+    if (logits) {
+      copies = copied;
+    } else {
+      EXPECT_EQ(copied, copies - 2) << "of 64 rows, and of the others";
+    }
     ASSERT_EQ(found.tops.size(), wanted.tops.size());
     for (std::size_t i = 0; i < found.tops.size(); ++i) {
       EXPECT_EQ(found.tops[i].id, wanted.tops[i].id);
