@@ -1,7 +1,6 @@
-"""The page in Chromium: a server, a browser on it, and what tests do with both. Ends the program with exit code 77 where
-selenium or Chromium is not installed."""
+"""A server, Chromium on its page, and what tests do with both. Without selenium or Chromium the program ends with exit
+code 77."""
 
-import json
 import pathlib
 import shutil
 import sys
@@ -66,7 +65,8 @@ def open_browser(folder):
     browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(executable_path=DRIVER))
     browser.set_script_timeout(120)
     browser.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": f"{folder}/downloads"})
-    browser.execute_cdp_cmd("Browser.grantPermissions", {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]})
+    clipboard = ["clipboardReadWrite", "clipboardSanitizedWrite"]
+    browser.execute_cdp_cmd("Browser.grantPermissions", {"permissions": clipboard})
     return browser
 
 
@@ -103,6 +103,11 @@ class PageTest(unittest.TestCase):
         self.browser.get(self.served.url + "/")
         self.until(lambda: "bits" in self.at("model").text)
 
+    def reopen(self):
+        """Once the browser has stored what it was given."""
+        self.module("store.js", "m.loadAll()")
+        self.open()
+
     def at(self, name):
         return self.browser.find_element(By.ID, name)
 
@@ -110,7 +115,7 @@ class PageTest(unittest.TestCase):
         return self.browser.find_elements(By.CSS_SELECTOR, selector)
 
     def texts(self, selector):
-        return self.script(f"return Array.from(document.querySelectorAll({json.dumps(selector)}), (e) => e.textContent)")
+        return self.script("return Array.from(document.querySelectorAll(arguments[0]), (e) => e.textContent)", selector)
 
     def press(self, selector, which=-1):
         """From within: words that arrive move what a pointer aims at."""

@@ -17,8 +17,8 @@ class Chat(PageTest):
     def test_a_reply_streams_and_stops(self):
         # The page itself presses the button, however late the driver is: a reply that fills the context leaves no room.
         self.script(
-            "new MutationObserver(() => { const all = document.querySelectorAll('article.assistant .text');"
-            " if (all.length && all[all.length - 1].textContent.length > 60) document.getElementById('stop').click(); })"
+            "new MutationObserver(() => { const last = document.querySelector('article.assistant:last-child .text');"
+            " if (last?.textContent.length > 60) document.getElementById('stop').click(); })"
             ".observe(document.getElementById('messages'), { subtree: true, childList: true, characterData: true });"
         )
         ends_not = '{ "ignore_eos": true }'
@@ -41,7 +41,7 @@ class Chat(PageTest):
             {"reasoning": "first <b>this</b>, "},
             {"reasoning": "then that"},
             {"content": "The answer."},
-            {"tool_calls": [{"index": 0, "id": "c0", "type": "function", "function": {"name": "f<b>", "arguments": ""}}]},
+            {"tool_calls": [{"index": 0, "id": "c0", "function": {"name": "f<b>", "arguments": ""}}]},
             {"tool_calls": [{"index": 0, "function": {"arguments": '{"city": "<b>Os'}}]},
             {"tool_calls": [{"index": 0, "function": {"arguments": 'lo</b>", "big": 12345678901234567890}'}}]},
         )
@@ -50,7 +50,8 @@ class Chat(PageTest):
         self.assertEqual(reasoning.find_element(By.TAG_NAME, "summary").text, "Reasoning")
         self.assertEqual(call.find_element(By.TAG_NAME, "summary").text, "Calls f<b>")
         self.assertEqual(self.texts("details.reasoning .plain"), ["first <b>this</b>, then that"])
-        self.assertEqual(self.texts("details.call code"), ['{\n  "city": "<b>Oslo</b>",\n  "big": 12345678901234567890\n}'])
+        shown = self.texts("details.call code")[0]
+        self.assertEqual(shown, '{\n  "city": "<b>Oslo</b>",\n  "big": 12345678901234567890\n}')
         self.assertIn("The answer.", self.all("article.assistant")[0].text)
         self.picture("folded")
         for details in (reasoning, call):
@@ -155,7 +156,8 @@ class Chat(PageTest):
 
     def test_settings_are_the_servers_fields(self):
         fields = self.served.get("/openapi.json")["components"]["schemas"]["ChatRequest"]["properties"]
-        wanted = sorted((name for name in fields if "x-sampling" in fields[name]), key=lambda n: fields[n]["x-sampling"])
+        marked = (name for name in fields if "x-sampling" in fields[name])
+        wanted = sorted(marked, key=lambda name: fields[name]["x-sampling"])
         self.assertEqual(wanted[0], "temperature")
         self.at("show-settings").click()
         self.until(lambda: self.all("#sampling input"))
@@ -170,8 +172,8 @@ class Chat(PageTest):
             field.send_keys(text)
             self.at("system").click()
 
-        for name, value in (("temperature", "0.5"), ("seed", "7"), ("max_tokens", "9"), ("top_k", "1.5"), ("top_p", "0"),
-                            ("min_p", "2")):
+        for name, value in (("temperature", "0.5"), ("seed", "7"), ("max_tokens", "9"),
+                            ("top_k", "1.5"), ("top_p", "0"), ("min_p", "2")):  # none of these three
             enter(name, value)
         self.assertEqual(self.module("conversations.js", "m.current().settings.sampling"),
                          {"temperature": 0.5, "seed": 7, "max_tokens": 9})
@@ -193,7 +195,8 @@ class Chat(PageTest):
         self.assertEqual(self.module("conversations.js", "m.current().settings.sampling.seed"), 7)
         self.at("show-settings").click()
         self.at("reset-settings").click()
-        self.assertEqual(self.module("conversations.js", "m.current().settings"), {"system": "", "sampling": {}, "more": ""})
+        settings = self.module("conversations.js", "m.current().settings")
+        self.assertEqual(settings, {"system": "", "sampling": {}, "more": ""})
         self.at("close-settings").click()
 
 
@@ -218,7 +221,7 @@ class Conversations(PageTest):
         self.two()
         titles = ["second question", "first <b>question</b>"]
         self.assertEqual(self.titles(), titles)
-        self.open()
+        self.reopen()
         self.assertEqual(self.titles(), titles)
         self.assertEqual(self.texts("article .text"), ["second question", "another\n"])
         self.press("#conversations .open", 1)
@@ -230,7 +233,7 @@ class Conversations(PageTest):
         alert = self.browser.switch_to.alert
         alert.send_keys("a name")
         alert.accept()
-        self.open()
+        self.reopen()
         self.assertEqual(self.titles(), ["a name"])
 
     def test_a_reply_under_way_is_kept(self):
@@ -281,12 +284,12 @@ class Conversations(PageTest):
         self.at("clear").click()
         self.accept("all conversations")
         self.assertEqual(self.titles(), [])
-        self.open()
+        self.reopen()
         self.assertEqual(self.titles(), [])
         self.at("import-file").send_keys(str(file))
         self.until(lambda: self.at("list-says").text == "2 conversations added.")
         self.assertEqual(self.module("conversations.js", "m.list()"), before)
-        self.open()
+        self.reopen()
         self.assertEqual(self.module("conversations.js", "m.list()"), before)
 
     def test_files_may_hold_anything(self):
@@ -307,7 +310,8 @@ class Conversations(PageTest):
         for bad in ("", "{", "[]", "null", "1", {"moracle": 2}, {"moracle": 1}, {"moracle": 1, "conversations": {}},
                     {"moracle": 1, "conversations": [None]}, changed(id=1), changed(title=None), changed(changed="x"),
                     changed(messages={}), changed(messages=[{"role": "system", "content": "x"}]),
-                    changed(messages=[{"role": "user", "content": {}}]), changed(settings=[1]), changed(settings={"more": 1}),
+                    changed(messages=[{"role": "user", "content": {}}]), changed(settings=[1]),
+                    changed(settings={"more": 1}),
                     changed(settings={"sampling": {"top_k": "1"}}),
                     changed(messages=[{"role": "assistant", "content": "", "calls": [{"id": {}}]}])):
             self.assertIn("Not read: ", read(bad), bad)
@@ -413,9 +417,10 @@ class Views(PageTest):
                          "shared_experts.up_proj of layers 1–2; up_proj of layer 0")
         self.assertEqual(heading(modules("self_attn.q_proj", [0]) + modules("linear_attn.q_proj", [1]), 2),
                          "self_attn.q_proj of layer 0; linear_attn.q_proj of layer 1")
-        self.assertEqual(
-            self.module("decisions.js", "m.reasonWords({ rule: 'device', wanted: 'cpu with avx512+avx512_bf16+amx_tile',"
-                                        " found: 'cpu x86_64 with avx2+avx512' })"), "lacks avx512_bf16, amx_tile")
+        wanted, found = "cpu with avx512+avx512_bf16+amx_tile", "cpu x86_64 with avx2+avx512"
+        reason = {"rule": "device", "wanted": wanted, "found": found}
+        words = self.module("decisions.js", f"m.reasonWords({json.dumps(reason)})")
+        self.assertEqual(words, "lacks avx512_bf16, amx_tile")
 
     def test_it_looks_well_everywhere(self):
         for name, width, height, dark in (
@@ -469,7 +474,8 @@ class Keys(PageTest):
         self.assertTrue(self.messages()[-1]["content"])
         self.at("show-decisions").click()
         self.until(lambda: self.texts("#table section"))
-        self.assertEqual(self.script("return [localStorage.length, sessionStorage.length, document.cookie]"), [0, 0, ""])
+        kept = self.script("return [localStorage.length, sessionStorage.length, document.cookie]")
+        self.assertEqual(kept, [0, 0, ""])
         self.assertNotIn(self.KEY, self.module("conversations.js", "m.exportText()"))
         self.look(390, 844, dark=False)
         self.browser.refresh()

@@ -21,8 +21,8 @@ function(asset name file)
   endif()
   string(REGEX REPLACE "//# sourceMappingURL=[^\n]*" "" text "${text}")  # the map is not given out
   string(SHA256 tag "${text}")
-  string(APPEND asset_entries "      {\"${name}\", \"${type_${ending}}; charset=utf-8\", R\"~page~(${text})~page~\"sv,\n"
-                              "       \"\\\"${tag}\\\"\"},\n")
+  string(APPEND asset_entries "      {\"${name}\", \"${type_${ending}}; charset=utf-8\",\n"
+                              "       R\"~page~(${text})~page~\"sv, \"\\\"${tag}\\\"\"},\n")
   math(EXPR asset_count "${asset_count} + 1")
   set(asset_entries "${asset_entries}" PARENT_SCOPE)
   set(asset_count ${asset_count} PARENT_SCOPE)

@@ -3,6 +3,13 @@
 import { button, copy, element } from "./dom.js";
 
 const MOST = 30000; // characters of a block that is still coloured
+const POLICY = {
+  ALLOWED_TAGS: ["span", "#text"],
+  ALLOWED_ATTR: ["class"],
+  ALLOW_DATA_ATTR: false,
+  ALLOW_ARIA_ATTR: false,
+  RETURN_DOM_FRAGMENT: true,
+};
 let library = null;
 
 function highlighter() {
@@ -18,8 +25,7 @@ function highlighter() {
 async function colour(code, text, language) {
   const hljs = await highlighter();
   if (!hljs?.getLanguage(language) || !globalThis.DOMPurify?.isSupported) return;
-  const policy = { ALLOWED_TAGS: ["span", "#text"], ALLOWED_ATTR: ["class"], ALLOW_DATA_ATTR: false, RETURN_DOM_FRAGMENT: true };
-  code.replaceChildren(globalThis.DOMPurify.sanitize(hljs.highlight(language, text, true).value, policy));
+  code.replaceChildren(globalThis.DOMPurify.sanitize(hljs.highlight(language, text, true).value, POLICY));
 }
 
 export function codeBlock(text, language) {

@@ -9,9 +9,15 @@ export const changes = new EventTarget();
 let all = []; // the latest first; those without a message are in no list and no store
 let open = fresh();
 
+// crypto.randomUUID is there for localhost and HTTPS alone.
+function newId() {
+  const numbers = crypto.getRandomValues(new Uint32Array(4));
+  return Array.from(numbers, (number) => number.toString(16).padStart(8, "0")).join("");
+}
+
 function fresh(settings) {
   return {
-    id: crypto.randomUUID?.() ?? Array.from(crypto.getRandomValues(new Uint32Array(4)), (n) => n.toString(16)).join("-"),
+    id: newId(),
     title: "",
     changed: Date.now(),
     settings: settings ?? { system: "", sampling: {}, more: "" },
@@ -96,14 +102,14 @@ export function exportText() {
 }
 
 // Adds the conversations of an exported file and returns how many are new. Throws an Error that says what is wrong.
-export function importText(text) {
+export async function importText(text) {
   const known = new Set(checkedConversations(exportText()).map((one) => JSON.stringify(one)));
   const added = checkedConversations(text).filter((one) => !known.has(JSON.stringify(one)));
   for (const one of added) {
-    if (all.some((other) => other.id === one.id)) one.id = fresh().id; // another state of one that is here stays beside it
+    if (all.some((other) => other.id === one.id)) one.id = newId(); // another state of one that is here
     all.push(one);
-    kept(store.put(one));
   }
+  await Promise.all(added.map((one) => kept(store.put(one))));
   all.sort((a, b) => b.changed - a.changed);
   if (!open.messages.length && all.length) open = all[0];
   tell("list");

@@ -116,7 +116,7 @@ function group(layer, total) {
   if (layer.backend) winner.append(element("strong", layer.backend), ` serves${chosen ? ": " + chosen.card : ""}`);
   else winner.textContent = "No kernel serves it.";
   section.append(winner);
-  if (able.length) section.append(element("p", "Could as well, after it: " + able.map((card) => card.card).join(", "), "able"));
+  if (able.length) section.append(element("p", "Could as well, after it: " + able.map((card) => card.card).join(", ")));
   const near = unable.filter((card) => card.kind !== "foreign" && !ofOtherDevice(card));
   const far = unable.filter((card) => card.kind !== "foreign" && ofOtherDevice(card));
   const foreign = unable.filter((card) => card.kind === "foreign");

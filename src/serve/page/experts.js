@@ -45,7 +45,8 @@ function words(rows) {
   );
   if (!hottest.count) return "No token yet.";
   const all = rows.length * rows[0].length;
-  return `${used} of ${all} experts in use · ${tokens} choices a layer · busiest: layer ${hottest.layer}, expert ${hottest.expert}`;
+  const busiest = `busiest: layer ${hottest.layer}, expert ${hottest.expert}`;
+  return `${used} of ${all} experts in use · ${tokens} choices a layer · ${busiest}`;
 }
 
 function cell(canvas, rows, output, event) {

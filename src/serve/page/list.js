@@ -50,7 +50,7 @@ function download(name, text) {
 async function read(file) {
   if (!file) return;
   try {
-    const count = conversations.importText(await file.text());
+    const count = await conversations.importText(await file.text());
     at("list-says").textContent = count === 1 ? "1 conversation added." : `${count} conversations added.`;
   } catch (error) {
     at("list-says").textContent = "Not read: " + error.message;

@@ -23,8 +23,8 @@ async function greet() {
   try {
     const status = await (await ask("/v1/status")).json();
     const invariant = status.batch_invariant ? "same bits at any load" : "bits may differ by load";
-    at("model").textContent =
-      status.state === "ready" ? `${status.model} · ${invariant}` : `${status.model} · ${status.state} ${Math.round(100 * status.progress)} %`;
+    const state = status.state === "ready" ? invariant : `${status.state} ${Math.round(100 * status.progress)} %`;
+    at("model").textContent = `${status.model} · ${state}`;
     if (status.state === "loading") setTimeout(greet, 500);
     if (status.state !== "ready") return;
     chat.setContext(status.context);

@@ -37,13 +37,14 @@ export class MessageView {
     this.error = element("p", undefined, "wrong");
     this.footer = element("footer");
     this.buttons = element("div", undefined, "actions");
-    this.article.append(this.reasoning.details, this.text, this.whole.details, this.calls, this.error, this.footer, this.buttons);
+    this.article.append(this.reasoning.details, this.text, this.whole.details, this.calls);
+    this.article.append(this.error, this.footer, this.buttons);
     this.cost = 0;
     this.timer = 0;
     this.update(false);
   }
 
-  // Shows what has grown soon, and seldom enough that showing it takes a fifth of the time. `around` calls what it gets.
+  // Shows soon what has grown, seldom enough that showing takes a fifth of the time. `around` calls what it gets.
   updateSoon(around) {
     this.timer ||= setTimeout(() => around(() => this.update(true)), Math.max(40, 4 * this.cost));
   }

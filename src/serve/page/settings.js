@@ -1,5 +1,5 @@
-// The settings of a conversation: system prompt, sampling fields, and other fields of the request. Which sampling fields
-// there are, and their limits, the server says: openapi.json marks them.
+// The settings of a conversation: system prompt, sampling fields, and other fields of the request. The server's
+// openapi.json marks the sampling fields and has their limits.
 import { at, element } from "./dom.js";
 import * as conversations from "./conversations.js";
 import { hasMarkdown } from "./markdown.js";
@@ -72,7 +72,8 @@ function show() {
     input.setCustomValidity("");
     input.value = settings.sampling[input.name] ?? "";
   }
-  at("settings-say").textContent = settingsFault(settings) || (hasMarkdown ? "" : "This build shows Markdown as plain text.");
+  const plain = hasMarkdown ? "" : "This build shows Markdown as plain text.";
+  at("settings-say").textContent = settingsFault(settings) || plain;
 }
 
 async function open() {

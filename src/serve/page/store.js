@@ -3,24 +3,25 @@
 const STORE = "conversations";
 let database = null;
 
-function settled(request) {
-  return new Promise((resolve, reject) => {
+function open() {
+  database ??= new Promise((resolve, reject) => {
+    const request = indexedDB.open("moracle", 1);
+    request.onupgradeneeded = () => request.result.createObjectStore(STORE, { keyPath: "id" });
     request.onsuccess = () => resolve(request.result);
     request.onerror = () => reject(request.error);
   });
-}
-
-function open() {
-  if (!database) {
-    const request = indexedDB.open("moracle", 1);
-    request.onupgradeneeded = () => request.result.createObjectStore(STORE, { keyPath: "id" });
-    database = settled(request);
-  }
   return database;
 }
 
+// The request's result, once the browser has it for good.
 async function run(mode, work) {
-  return settled(work((await open()).transaction(STORE, mode).objectStore(STORE)));
+  const transaction = (await open()).transaction(STORE, mode);
+  const request = work(transaction.objectStore(STORE));
+  await new Promise((resolve, reject) => {
+    transaction.oncomplete = resolve;
+    transaction.onabort = () => reject(transaction.error);
+  });
+  return request.result;
 }
 
 export const loadAll = () => run("readonly", (records) => records.getAll());

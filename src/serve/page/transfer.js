@@ -63,7 +63,8 @@ function settings(value, where) {
   const sampling = {};
   for (const [name, one] of Object.entries(object(object(value, where).sampling ?? {}, where + ".sampling")))
     sampling[name] = number(one, `${where}.sampling.${name}`);
-  return { system: text(value.system ?? "", where + ".system"), sampling, more: text(value.more ?? "", where + ".more") };
+  const [system, more] = ["system", "more"].map((name) => text(value[name] ?? "", `${where}.${name}`));
+  return { system, sampling, more };
 }
 
 function conversation(value, where) {
