@@ -12,6 +12,13 @@ if(SKBUILD)
       install(FILES "/usr/share/doc/${package}/copyright" DESTINATION "${SKBUILD_METADATA_DIR}/licenses" COMPONENT python
               RENAME "${package}.txt" OPTIONAL)
     endforeach()
+    if(TARGET xgrammar)
+      foreach(part LICENSE NOTICE 3rdparty/picojson/picojson.h)
+        cmake_path(GET part FILENAME name)
+        install(FILES "${MORACLE_XGRAMMAR}/${part}" DESTINATION "${SKBUILD_METADATA_DIR}/licenses" COMPONENT python
+                RENAME "xgrammar-${name}.txt")
+      endforeach()
+    endif()
   endif()
 endif()
 install(

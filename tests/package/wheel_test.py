@@ -53,7 +53,7 @@ def check_wheel(wheel):
         assert "moracle/py.typed" in names and "moracle/libmoracle.so.0" in names, names
         licences = {Path(name).name for name in names if "dist-info/licenses/" in name}
         assert {"LICENSE", "libfmt-dev.txt", "libpcre2-dev.txt", "libutf8proc-dev.txt",
-                "nlohmann-json3-dev.txt"} <= licences, names
+                "nlohmann-json3-dev.txt", "xgrammar-LICENSE.txt"} <= licences, names
         metadata = archive.read(next(name for name in names if name.endswith("METADATA"))).decode()
         assert "Requires-Dist" not in metadata, metadata
         library = archive.extract("moracle/libmoracle.so.0", folder)

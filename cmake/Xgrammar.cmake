@@ -1,0 +1,30 @@
+# xgrammar's C++ core, which makes masks of grammars: a static library without its Python bindings, whose symbols stay
+# inside. Its warnings are its own; what it would print goes to text/constrain.
+set(constrain_status "not built (MORACLE_CONSTRAIN is OFF)")
+if(NOT MORACLE_CONSTRAIN)
+  return()
+endif()
+if(NOT EXISTS "${MORACLE_XGRAMMAR}/cpp/grammar_compiler.cc")
+  set(constrain_status "not built: ${MORACLE_XGRAMMAR} is missing; scripts/setup build brings it")
+  return()
+endif()
+set(constrain_status "built")
+
+file(GLOB_RECURSE xgrammar_sources "${MORACLE_XGRAMMAR}/cpp/*.cc")
+list(FILTER xgrammar_sources EXCLUDE REGEX "/cpp/tvm_ffi/.*\\.cc$")
+add_library(xgrammar STATIC ${xgrammar_sources})
+set_target_properties(xgrammar PROPERTIES CXX_STANDARD 17 CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
+                                          EXPORT_COMPILE_COMMANDS OFF)
+target_include_directories(xgrammar SYSTEM PUBLIC "${MORACLE_XGRAMMAR}/include"
+                                                  "${MORACLE_XGRAMMAR}/3rdparty/dlpack/include"
+                                           PRIVATE "${MORACLE_XGRAMMAR}/3rdparty/picojson")
+target_compile_definitions(xgrammar PRIVATE XGRAMMAR_LOG_CUSTOMIZE=1 XGRAMMAR_ENABLE_CPPTRACE=0
+                                            XGRAMMAR_ENABLE_INTERNAL_CHECK=0)
+target_compile_options(xgrammar PRIVATE -w $<IF:$<BOOL:${MORACLE_SANITIZE}>,-O1,-O2>)
+target_link_libraries(xgrammar PRIVATE Threads::Threads)
+# Memory and threads are watched in it as in our own code, undefined behaviour in ours alone.
+foreach(sanitizer IN ITEMS address thread)
+  if(sanitizer IN_LIST MORACLE_SANITIZE)
+    target_compile_options(xgrammar PRIVATE -fsanitize=${sanitizer} -fno-omit-frame-pointer)
+  endif()
+endforeach()
