@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 
 namespace moracle {
@@ -19,6 +20,16 @@ class Constraint {
   virtual void narrow(std::span<std::uint32_t> mask) const = 0;
   // The token was chosen.
   virtual void advance(std::int32_t id) = 0;
+  // Whether the reply is complete, so that only its end may come next.
+  [[nodiscard]] virtual bool must_end() const { return false; }
+};
+
+// Makes the constraints of one request's replies. Immutable.
+class ConstraintSource {
+ public:
+  virtual ~ConstraintSource() = default;
+  // Of one reply, which ends with one of `ends`, and with none of them before it is complete.
+  [[nodiscard]] virtual std::unique_ptr<Constraint> start(std::span<const std::int32_t> ends) const = 0;
 };
 
 }  // namespace moracle

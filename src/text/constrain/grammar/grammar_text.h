@@ -1,0 +1,58 @@
+// Rules of a grammar, written in EBNF as xgrammar reads it.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/constrain/regex/code_set.h"
+#include "text/constrain/regex/regex_syntax.h"
+
+namespace moracle {
+
+// A text between quotes, and a class between brackets.
+[[nodiscard]] std::string ebnf_literal(std::string_view utf8);
+[[nodiscard]] std::string ebnf_class(const CodeSet& set);
+// The bodies as alternatives in parentheses. None: what nothing matches is no expression, so there is at least one.
+[[nodiscard]] std::string ebnf_either(const std::vector<std::string>& bodies);
+
+// What a regular expression's characters are written as.
+enum class RegexText : unsigned char {
+  plain,        // themselves
+  json_string,  // a JSON string without its quotes: some of them escaped
+};
+
+// Names of rules are given out; an expression may name rules, also ones that are defined later.
+class GrammarText {
+ public:
+  // A rule of this body, made once for each body; its name.
+  std::string rule(const std::string& body);
+  // The name of a rule that define() makes.
+  std::string reserve();
+  void define(const std::string& name, std::string body);
+  // Whether define() has made it.
+  [[nodiscard]] bool has(std::string_view name) const;
+
+  // An expression of the node's texts. A node that nothing matches has none: `matchable` says so before.
+  std::string expression(const RegexNode& node, RegexText as);
+
+  // All rules, the first one "root" of this body.
+  [[nodiscard]] std::string text(const std::string& root) const;
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+
+ private:
+  std::string characters(const CodeSet& set, RegexText as);
+
+  std::map<std::string, std::string, std::less<>> rules_;  // bodies by name
+  std::map<std::string, std::string, std::less<>> names_;  // of rules by body
+  std::size_t next_ = 0;
+  std::size_t bytes_ = 0;
+};
+
+// Whether any text matches.
+[[nodiscard]] bool matchable(const RegexNode& node);
+
+}  // namespace moracle

@@ -1,0 +1,65 @@
+#include "text/constrain/output_format.h"
+
+#include <utility>
+
+#include "text/constrain/grammar/grammar_text.h"
+#include "text/constrain/regex/regex_syntax.h"
+#include "text/constrain/schema/json_rules.h"
+#include "text/constrain/schema/schema_rules.h"
+
+namespace moracle {
+
+namespace {
+
+Error wrong(const char* code, std::string wanted, std::string found) {
+  return {.code = code, .wanted = std::move(wanted), .found = std::move(found)};
+}
+
+Result<std::string> grammar_of_regex(const std::string& spelled) {
+  if (spelled.size() > kOutputFormatBytes) return wrong("constrain.complex", "at most 256 KiB", "more");
+  MORACLE_ASSIGN(const Regex regex, parse_regex(spelled));
+  const RegexNode node = whole(regex);
+  if (!matchable(node)) return wrong("regex.empty", "an expression that some text matches", "one that none does");
+  GrammarText grammar;
+  const std::string body = grammar.expression(node, RegexText::plain);
+  return grammar.text(body);
+}
+
+Result<std::string> grammar_of_choices(const std::vector<std::string>& choices) {
+  if (choices.empty() || choices.size() > kMostOutputChoices) {
+    return wrong("constrain.choice", "1 to " + std::to_string(kMostOutputChoices) + " choices",
+                 std::to_string(choices.size()));
+  }
+  std::size_t bytes = 0;
+  std::vector<std::string> bodies;
+  for (const std::string& choice : choices) {
+    if (choice.empty()) return wrong("constrain.choice", "choices that are not empty", "an empty one");
+    bytes += choice.size();
+    bodies.push_back(ebnf_literal(choice));
+  }
+  if (bytes > kOutputFormatBytes) return wrong("constrain.complex", "at most 256 KiB", "more");
+  return GrammarText().text(ebnf_either(bodies));
+}
+
+}  // namespace
+
+Result<std::string> grammar_of(const OutputFormat& format) {
+  GrammarText grammar;
+  switch (format.kind) {
+    case OutputFormat::Kind::json_object: {
+      const std::string object = any_object_expression(grammar);
+      return grammar.text(space_expression() + " " + object);
+    }
+    case OutputFormat::Kind::json_schema: {
+      MORACLE_ASSIGN(const std::string value, add_schema_rules(format.schema, grammar));
+      return grammar.text(space_expression() + " " + value);
+    }
+    case OutputFormat::Kind::regex:
+      return grammar_of_regex(format.regex);
+    case OutputFormat::Kind::choice:
+      return grammar_of_choices(format.choices);
+  }
+  return grammar.text("\"\"");
+}
+
+}  // namespace moracle

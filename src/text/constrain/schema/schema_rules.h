@@ -1,0 +1,18 @@
+// A JSON schema as rules of a grammar.
+#pragma once
+
+#include <string>
+
+#include "base/json/document.h"
+#include "base/result.h"
+#include "text/constrain/grammar/grammar_text.h"
+
+namespace moracle {
+
+// Adds rules whose texts are JSON values that meet the schema; the name of the first of them. White space around the
+// value is not among them. Members come in the order of the schema, and those that it does not name only where it
+// allows them in so many words or names none. Errors, with the JSON pointer: those of SchemaReader and SchemaGraph,
+// "constrain.complex".
+Result<std::string> add_schema_rules(const OrderedJson& schema, GrammarText& grammar);
+
+}  // namespace moracle
