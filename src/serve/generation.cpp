@@ -47,7 +47,8 @@ std::shared_ptr<OpenReply> make_reply(ServiceState& state, HttpRequest&& http, s
                                          .top_logprobs = api.logprobs.value_or(0),
                                          .include_reasoning = api.include_reasoning,
                                          .include_usage = api.include_usage,
-                                         .continuous_usage = api.continuous_usage});
+                                         .continuous_usage = api.continuous_usage,
+                                         .echoed = std::move(api.echoed)});
   auto reply = std::make_shared<OpenReply>(state, std::move(http), std::move(exchange), std::move(api), id,
                                            std::move(translator), arrived);
   state.replies.push_back(reply);
@@ -74,7 +75,7 @@ void begin_generation(ServiceState& state, HttpRequest&& request, std::shared_pt
       if (api->ok()) {
         make_reply(state, std::move(*http), std::move(exchange), std::move(api->value()), arrived)->start();
       } else {
-        state.answer(*http, *exchange, state.error_reply(api->error()));
+        state.answer(*http, *exchange, state.error_reply(api->error(), http->route));
       }
     });
   });

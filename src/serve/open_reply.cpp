@@ -371,7 +371,7 @@ void OpenReply::fail(const Error& error) {
   done_ = answered_ = true;
   count_tokens();
   cancel_rest();
-  HttpReply reply = state_.error_reply(error);
+  HttpReply reply = state_.error_reply(error, http_.route);
   log(reply.status, "error");
   if (streaming_) {
     exchange_->write(translator_->error_frame(reply.body));

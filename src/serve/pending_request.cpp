@@ -22,18 +22,19 @@ std::shared_ptr<HttpRequest> without_body(HttpRequest&& request) {
 void answer_on_worker(ServiceState& state, HttpRequest&& request, std::shared_ptr<Exchange> exchange, const char* doing,
                       std::function<Result<Json>(RequestBody body)> work) {
   auto pending = enqueue(state, std::move(request), *exchange);
-  state.worker.post([&state, doing, pending = std::move(pending), exchange = std::move(exchange),
-                     work = std::move(work)] {
-    auto accepted = pending->accept();
-    if (!accepted) return;
-    auto reply = std::make_shared<Result<Json>>(guarded(doing, [&]() -> Result<Json> {
-      MORACLE_ASSIGN(RequestBody body, parse_body(accepted->body));
-      return work(std::move(body));
-    }));
-    state.server->post([&state, exchange, reply, request = without_body(*std::move(accepted))] {
-      state.answer(*request, *exchange, reply->ok() ? json_reply(reply->value()) : state.error_reply(reply->error()));
-    });
-  });
+  state.worker.post(
+      [&state, doing, pending = std::move(pending), exchange = std::move(exchange), work = std::move(work)] {
+        auto accepted = pending->accept();
+        if (!accepted) return;
+        auto reply = std::make_shared<Result<Json>>(guarded(doing, [&]() -> Result<Json> {
+          MORACLE_ASSIGN(RequestBody body, parse_body(accepted->body));
+          return work(std::move(body));
+        }));
+        state.server->post([&state, exchange, reply, request = without_body(*std::move(accepted))] {
+          state.answer(*request, *exchange,
+                       reply->ok() ? json_reply(reply->value()) : state.error_reply(reply->error(), request->route));
+        });
+      });
 }
 
 }  // namespace moracle::serve

@@ -46,17 +46,18 @@ void Service::cancel_all() {
 HttpReply Service::fault(const HttpRequest& request, const std::string& code, const std::string& wanted,
                          const std::string& found) {
   if (code == "connections.full") state_.metrics.count_rejection("connections");
-  HttpReply reply = state_.error_reply(Error{.code = code, .wanted = wanted, .found = found});
+  HttpReply reply = state_.error_reply(Error{.code = code, .wanted = wanted, .found = found}, find_route(request.path));
   state_.report(request, reply.status, reply.headers);
   return reply;
 }
 
 std::optional<HttpReply> Service::refuse(HttpRequest& request) {
   const auto refused = [&](const Error& error) {
-    HttpReply reply = state_.error_reply(error);
+    HttpReply reply = state_.error_reply(error, request.route);
     state_.report(request, reply.status, reply.headers);
     return reply;
   };
+  request.route = find_route(request.path);
   const bool preflight = request.method == "OPTIONS" && state_.access.shares_with(request.header("origin"));
   const auto name = state_.access.check({.path = preflight ? "/health" : std::string_view(request.path),
                                          .host = request.header("host"),
@@ -65,7 +66,6 @@ std::optional<HttpReply> Service::refuse(HttpRequest& request) {
                                          .api_key = request.header("x-api-key")});
   if (!name.ok()) return refused(name.error());
   request.key = *name;
-  request.route = find_route(request.path);
   if (request.route == nullptr) {
     return refused({.code = "request.path",
                     .wanted = "a path of this server",

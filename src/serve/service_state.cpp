@@ -85,10 +85,12 @@ HeaderList ServiceState::stream_headers(const HttpRequest& request) {
   return headers;
 }
 
-HttpReply ServiceState::error_reply(const Error& error) {
+HttpReply ServiceState::error_reply(const Error& error, const Route* route) {
   const ApiError wrong = api_error(error);
   if (error.code == "scheduler.queue") metrics.count_rejection("queue");
-  HttpReply reply{.status = wrong.status, .body = error_body(wrong)};
+  HttpReply reply{
+      .status = wrong.status,
+      .body = route != nullptr && route->error_body != nullptr ? route->error_body(wrong) : error_body(wrong)};
   if (wrong.status == 429 || wrong.status == 503)
     reply.headers.emplace_back("Retry-After", std::to_string(retry_after()));
   if (wrong.status == 401) reply.headers.emplace_back("WWW-Authenticate", "Bearer");

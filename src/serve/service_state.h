@@ -76,7 +76,8 @@ struct ServiceState {
   void answer(const HttpRequest& request, Exchange& exchange, HttpReply reply);
   // The headers of an answer in pieces, which begins.
   [[nodiscard]] HeaderList stream_headers(const HttpRequest& request);
-  [[nodiscard]] HttpReply error_reply(const Error& error);
+  // In the shape of the route's API; null: OpenAI's.
+  [[nodiscard]] HttpReply error_reply(const Error& error, const Route* route = nullptr);
   // Seconds until what waits is likely done, by measured rates: its requests' by those that ended, and no less than its
   // prompts'.
   [[nodiscard]] int retry_after() const;

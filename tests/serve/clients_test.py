@@ -19,10 +19,11 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from served import MODEL, Served
 
 try:
+    import anthropic
     import openai
     from langchain_openai import ChatOpenAI
 except ImportError:
-    print("openai and langchain-openai are not installed: scripts/setup clients")
+    print("anthropic, openai and langchain-openai are not installed: scripts/setup clients")
     sys.exit(77)
 
 PROGRAM = sys.argv.pop(1)
@@ -72,6 +73,44 @@ class Clients(unittest.TestCase):
                 texts[choice.index] += choice.delta.content or ""
         self.assertEqual(texts, [choice.message.content for choice in whole.choices])
         self.assertEqual(usage, whole.usage)
+
+    def test_responses(self):
+        asked = {"model": self.model, "input": ASKED, "max_output_tokens": 12, "extra_body": {"seed": 5}}
+        whole = self.client.responses.create(**asked, instructions="Be brief.", store=False)
+        self.assertEqual((whole.object, whole.status), ("response", "incomplete"))
+        self.assertEqual(whole.incomplete_details.reason, "max_output_tokens")
+        self.assertEqual(whole.usage.output_tokens, 12)
+        again = self.client.responses.create(**asked, instructions="Be brief.")
+        self.assertEqual(whole.output_text, again.output_text)
+        text = ""
+        with self.client.responses.stream(**asked, instructions="Be brief.") as stream:
+            for number, event in enumerate(stream):
+                self.assertEqual(getattr(event, "sequence_number", number), number)
+                text += event.delta if event.type == "response.output_text.delta" else ""
+        self.assertEqual(text, whole.output_text)
+        with self.assertRaises(openai.BadRequestError) as refused:
+            self.client.responses.create(**asked, store=True)
+        self.assertEqual(refused.exception.param, "store")
+
+    def test_anthropic_messages(self):
+        with anthropic.Anthropic(base_url=self.served.url, api_key="none", max_retries=0) as client:
+            asked = {"model": self.model, "messages": ASKED, "max_tokens": 12, "extra_body": {"seed": 5}}
+            whole = client.messages.create(**asked)
+            self.assertEqual((whole.type, whole.role, whole.stop_reason), ("message", "assistant", "max_tokens"))
+            self.assertEqual(whole.usage.output_tokens, 12)
+            self.assertEqual("".join(block.text for block in whole.content), self.chat().choices[0].message.content)
+            with client.messages.stream(**asked) as stream:
+                self.assertEqual("".join(stream.text_stream), "".join(block.text for block in whole.content))
+                self.assertEqual(stream.get_final_message().usage.output_tokens, 12)
+            counted = client.beta.messages.count_tokens(model=self.model, messages=ASKED)  # asks with ?beta=true
+            usage = whole.usage
+            self.assertEqual(counted.input_tokens, usage.input_tokens + usage.cache_read_input_tokens)
+            image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}}
+            with self.assertRaises(anthropic.BadRequestError) as refused:
+                client.messages.create(**{**asked, "messages": [{"role": "user", "content": [image]}]})
+            self.assertEqual(refused.exception.body["error"]["param"], "messages[0].content[0].type")
+            with self.assertRaises(anthropic.NotFoundError):
+                client.messages.create(**{**asked, "model": "another"})
 
     def test_cancels(self):
         stream = self.chat(stream=True, max_tokens=1500, extra_body={"ignore_eos": True})

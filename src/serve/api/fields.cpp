@@ -12,6 +12,8 @@
 
 #include "generate/request.h"
 #include "generate/sampling_fields.h"
+#include "serve/api/anthropic.h"
+#include "serve/api/responses.h"
 
 namespace moracle::serve {
 
@@ -23,6 +25,9 @@ using enum FieldType;
 constexpr std::uint8_t kChat = 1;
 constexpr std::uint8_t kCompletions = 2;
 constexpr std::uint8_t kBoth = 3;
+constexpr std::uint8_t kEach = 15;
+constexpr std::uint8_t kChats = 13;  // what makes conversations
+constexpr std::uint8_t kOpenAi = 11;
 
 constexpr double kInt32 = 2147483647.0;
 constexpr double kInt63 = 0x1p63;  // above every whole number of 64 bits; whole_bound() names the last one
@@ -147,8 +152,8 @@ constexpr RequestField sampling_field(int place, RequestField field) {
   field.sampling = place;
   return field;
 }
-constexpr RequestField ignored_field(std::string_view name, std::string_view text) {
-  return {.name = name, .use = inert, .endpoints = kBoth, .type = structure, .text = text};
+constexpr RequestField ignored_field(std::string_view name, std::string_view text, std::uint8_t where = kBoth) {
+  return {.name = name, .use = inert, .endpoints = where, .type = structure, .text = text};
 }
 constexpr RequestField refuse(std::string_view name, std::string_view text, std::string_view off = "null",
                               std::uint8_t where = kBoth) {
@@ -168,7 +173,7 @@ constexpr std::string_view kThinking = "use chat_template_kwargs, where the chat
 constexpr int kLastSampling = static_cast<int>(kSamplingFields.size()) + 2;
 
 constexpr std::array kBeforeSampling = {
-    word("model", kBoth, "A served name; absent: the model that is served"),
+    word("model", kEach, "A served name; absent: the model that is served"),
     shaped("messages", kChat, messages_schema, "The conversation"),
     shaped("prompt", kCompletions, prompt_schema, "A text, a list of texts, token ids, or a list of lists of them"),
     sampling_field(kLastSampling - 1, whole("max_tokens", kBoth, 0, kInt32,
@@ -184,7 +189,7 @@ constexpr auto kSampling = [] {
     const double high = std::min(field.high, field.is_whole() ? kInt32 : kHuge);
     return RequestField{.name = field.name,
                         .use = honoured,
-                        .endpoints = kBoth,
+                        .endpoints = kEach,
                         .type = field.is_whole() ? integer : number,
                         .text = field.request_text,
                         .low = field.request_low.value_or(field.low),
@@ -197,14 +202,14 @@ constexpr auto kSampling = [] {
 }();
 
 constexpr std::array kAfterSampling = {
-    sampling_field(kLastSampling, whole("seed", kBoth, -kInt63, kInt63,
+    sampling_field(kLastSampling, whole("seed", kEach, -kInt63, kInt63,
                                         "With system_fingerprint it reproduces a reply; absent: drawn, and returned")),
     whole("n", kBoth, 1, kMostChoices, "Replies to each prompt"),
     whole("best_of", kBoth, 1, kInt32, "At most n: all replies that are made are returned"),
     shaped("stop", kBoth, stop_schema, "Texts that end a reply in front of them"),
     shaped("stop_token_ids", kBoth, ids_schema, "Tokens that end a reply"),
     flag("include_stop_str_in_output", kBoth, "Leave the stop text in the reply"),
-    flag("ignore_eos", kBoth, "End tokens end nothing"),
+    flag("ignore_eos", kEach, "End tokens end nothing"),
     whole("min_tokens", kBoth, 0, kInt32, "No token ends the reply before so many"),
     flag("skip_special_tokens", kBoth, "Leave special tokens out of the text (default: true)"),
     shaped("logit_bias", kBoth, bias_schema, "Added to logits, by token id"),
@@ -213,7 +218,7 @@ constexpr std::array kAfterSampling = {
     whole("logprobs", kCompletions, 0, kMostTopLogprobs, "Log-probabilities, of the token and of so many likeliest"),
     flag("echo", kCompletions, "The text begins with the prompt"),
     flag("add_special_tokens", kBoth, "Encode with the tokenizer's special tokens (default: true; chat: false)"),
-    flag("stream", kBoth, "Server-sent events, one for each piece"),
+    flag("stream", kEach, "Server-sent events, one for each piece"),
     shaped("stream_options", kBoth, stream_options_schema, "include_usage, continuous_usage_stats"),
     shaped("tools", kChat, tools_schema, "An empty list: calls of tools are not served yet"),
     shaped("tool_choice", kChat, tool_choice_schema, "none or auto"),
@@ -222,20 +227,20 @@ constexpr std::array kAfterSampling = {
     word("reasoning_effort", kChat, "A variable of the chat template"),
     shaped("reasoning", kChat, reasoning_schema, "effort: the same as reasoning_effort"),
     flag("include_reasoning", kChat, "false leaves reasoning out of the reply; usage counts it all the same"),
-    shaped("chat_template_kwargs", kChat, scalars_schema, "Variables of the chat template"),
+    shaped("chat_template_kwargs", kChats, scalars_schema, "Variables of the chat template"),
     flag("add_generation_prompt", kChat, "Open the assistant's turn (default: true)"),
     flag("continue_final_message", kChat, "Go on with the last message, which is the assistant's"),
     flag("return_token_ids", kBoth, "prompt_token_ids and token_ids in the reply"),
-    word("cache_salt", kBoth, "Prompts share cached prefixes only with those of the same salt"),
-    whole("priority", kBoth, -kInt32, kInt32, "Lower is served first"),
-    word("request_id", kBoth, "Part of the reply's id, as the header x-request-id is"),
+    word("cache_salt", kEach, "Prompts share cached prefixes only with those of the same salt"),
+    whole("priority", kEach, -kInt32, kInt32, "Lower is served first"),
+    word("request_id", kEach, "Part of the reply's id, as the header x-request-id is"),
 
-    ignored_field("user", "No account is kept"),
-    ignored_field("metadata", "Nothing is stored"),
-    ignored_field("service_tier", "There is one"),
-    ignored_field("safety_identifier", "No account is kept"),
-    ignored_field("prompt_cache_key", "Prefixes are found by their tokens"),
-    ignored_field("prompt_cache_retention", "Prefixes are kept while there is room"),
+    ignored_field("user", "No account is kept", kOpenAi),
+    ignored_field("metadata", "Nothing is stored", kEach),
+    ignored_field("service_tier", "There is one", kEach),
+    ignored_field("safety_identifier", "No account is kept", kOpenAi),
+    ignored_field("prompt_cache_key", "Prefixes are found by their tokens", kOpenAi),
+    ignored_field("prompt_cache_retention", "Prefixes are kept while there is room", kOpenAi),
     ignored_field("verbosity", "A hint for models that are not served here"),
     ignored_field("prediction", "A hint for speed"),
 
@@ -329,13 +334,17 @@ constexpr std::array kAfterSampling = {
     refuse("lora_request", "the published weights are served, unchanged"),
 };
 
-constexpr auto kFields = [] {
-  std::array<RequestField, kBeforeSampling.size() + kSampling.size() + kAfterSampling.size()> fields{};
-  auto end = std::copy(kBeforeSampling.begin(), kBeforeSampling.end(), fields.begin());
-  end = std::copy(kSampling.begin(), kSampling.end(), end);
-  std::copy(kAfterSampling.begin(), kAfterSampling.end(), end);
-  return fields;
-}();
+const std::vector<RequestField>& all_fields() {
+  static const std::vector<RequestField> kFields = [] {
+    std::vector<RequestField> fields(kBeforeSampling.begin(), kBeforeSampling.end());
+    for (const std::span<const RequestField> more :
+         {std::span<const RequestField>(kSampling), std::span<const RequestField>(kAfterSampling), anthropic_fields(),
+          responses_fields()})
+      fields.insert(fields.end(), more.begin(), more.end());
+    return fields;
+  }();
+  return kFields;
+}
 
 bool asks_for_nothing(const RequestField& field, const Json& value) {
   return says_nothing(value) || value == Json::parse(field.off, nullptr, false);
@@ -409,17 +418,25 @@ Result<> check_scalar(const RequestField& field, const Json& value) {
                .found = shown_value(value)};
 }
 
-// Whether the other endpoint knows a name that this one does not. What it asks for would not be done.
+constexpr std::array kApis = {std::pair{GenerationApi::chat, std::string_view("/v1/chat/completions")},
+                              std::pair{GenerationApi::completions, std::string_view("/v1/completions")},
+                              std::pair{GenerationApi::anthropic, std::string_view("/v1/messages")},
+                              std::pair{GenerationApi::responses, std::string_view("/v1/responses")}};
+
+// Whether /v1/chat/completions or /v1/completions knows a name that this endpoint does not. What it asks for would not
+// be done. Names of the other two are unknown ones there.
 Result<bool> check_elsewhere(const std::string& name, const Json& value, GenerationApi endpoint) {
-  const bool chat = endpoint == GenerationApi::chat;
-  const RequestField* const field = find_field(name, chat ? GenerationApi::completions : GenerationApi::chat);
-  if (field == nullptr) return false;
+  const auto* const end = kApis.begin() + 2;
+  const auto* const other = std::find_if(kApis.begin(), end, [&](const auto& api) {
+    return api.first != endpoint && find_field(name, api.first) != nullptr;
+  });
+  if (other == end) return false;
   if (says_nothing(value) || value == 0) return true;
   return Error{.code = "request.unsupported",
                .where = name,
                .wanted = "a request without it",
                .found = shown_value(value),
-               .advice = std::string("it is a field of ") + (chat ? "/v1/completions" : "/v1/chat/completions")};
+               .advice = "it is a field of " + std::string(other->second)};
 }
 
 std::string markdown_cell(std::string_view text) {
@@ -431,14 +448,15 @@ std::string markdown_cell(std::string_view text) {
 }  // namespace
 
 std::span<const RequestField> request_fields() {
-  return kFields;
+  return all_fields();
 }
 
 const RequestField* find_field(std::string_view name, GenerationApi endpoint) {
-  const auto found = std::find_if(kFields.begin(), kFields.end(), [&](const RequestField& field) {
+  const std::vector<RequestField>& fields = all_fields();
+  const auto found = std::find_if(fields.begin(), fields.end(), [&](const RequestField& field) {
     return field.name == name && field.serves(endpoint);
   });
-  return found == kFields.end() ? nullptr : &*found;
+  return found == fields.end() ? nullptr : &*found;
 }
 
 bool has_field(const Json& body, const char* name) {
@@ -500,7 +518,7 @@ Json field_schema(const RequestField& field) {
 
 Json body_schema(GenerationApi api, std::string_view required) {
   Json properties = Json::object();
-  for (const RequestField& field : kFields) {
+  for (const RequestField& field : all_fields()) {
     if (field.serves(api) && field.use != refused) properties[std::string(field.name)] = field_schema(field);
   }
   return {{"type", "object"}, {"required", Json::array({required})}, {"properties", std::move(properties)}};
@@ -508,12 +526,20 @@ Json body_schema(GenerationApi api, std::string_view required) {
 
 std::string fields_markdown() {
   std::string out;
-  const auto endpoints = [](const RequestField& field) {
-    return field.endpoints == kBoth ? "both" : field.endpoints == kChat ? "chat" : "completions";
+  const auto endpoints = [](const RequestField& field) -> std::string {
+    if (field.endpoints == kEach) return "all";
+    if (field.endpoints == kBoth) return "both";
+    std::string names;
+    for (const auto& [api, path] : kApis) {
+      if (!field.serves(api)) continue;
+      if (!names.empty()) names += ", ";
+      names += api == GenerationApi::chat ? "chat" : path.substr(path.rfind('/') + 1);
+    }
+    return names;
   };
   const auto table = [&](FieldUse use, std::string_view title, std::string_view last) {
     out += fmt::format("### {}\n\n| field | endpoint | {} |\n| --- | --- | --- |\n", title, last);
-    for (const RequestField& field : kFields) {
+    for (const RequestField& field : all_fields()) {
       if (field.use != use) continue;
       const bool ranged = use == honoured && (field.type == integer || field.type == number);
       out += fmt::format("| `{}` | {} | {}{} |\n", field.name, endpoints(field), markdown_cell(field.text),

@@ -15,7 +15,7 @@
 namespace moracle::serve {
 
 // Whose bodies are read, and whose replies are written.
-enum class GenerationApi : std::uint8_t { chat = 1, completions = 2 };
+enum class GenerationApi : std::uint8_t { chat = 1, completions = 2, anthropic = 4, responses = 8 };
 
 enum class FieldUse : std::uint8_t {
   honoured,  // does what it says
@@ -50,6 +50,7 @@ struct RequestField {
 };
 
 [[nodiscard]] std::span<const RequestField> request_fields();
+// The entry of an API's field; APIs share those that mean the same.
 [[nodiscard]] const RequestField* find_field(std::string_view name, GenerationApi endpoint);  // nullptr: unknown
 
 // The JSON schema of a field's value; null is allowed beside it.
@@ -61,8 +62,8 @@ struct RequestField {
 
 inline constexpr std::array kMessageRoles = {"system", "developer", "user", "assistant", "tool"};
 
-// Checks every member of `body` against the table: types, ranges, refusals, fields of the other endpoint. Names that
-// neither knows go to `ignored`. Errors:
+// Checks every member of `body` against the table: types, ranges, refusals, fields of other endpoints. Names that
+// none knows go to `ignored`. Errors:
 // "request.type", "request.value", "request.unsupported".
 Result<> check_fields(const Json& body, GenerationApi endpoint, std::vector<std::string>& ignored);
 

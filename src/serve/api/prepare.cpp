@@ -135,11 +135,10 @@ Result<> resolve_settings(ApiRequest& api, const ModelText& text) {
 // Publishers' limits are lowered to what there is room for; a request's own are not.
 Result<> check_room(ApiRequest& api, std::int64_t context) {
   const bool chosen = api.max_tokens.has_value();
-  const char* const param = api.kind == GenerationApi::chat ? "messages" : "prompt";
   const std::int64_t longest = longest_prompt(api);
   const std::int64_t room = context - longest;
   const std::int64_t least = chosen ? *api.max_tokens : 1;
-  if (room < least) return context_error(context, longest, least, param);
+  if (room < least) return context_error(context, longest, least, api.prompt_field);
   if (!chosen) api.engine.max_tokens = std::min(api.engine.max_tokens.value_or(room), room);
   if (api.engine.min_tokens > *api.engine.max_tokens) {
     return Error{.code = "request.value",
@@ -210,6 +209,12 @@ Result<> prepare_request(ApiRequest& request, const ModelText& text, const Prepa
   }
   MORACLE_TRY(resolve_settings(request, text));
   return check_room(request, options.context);
+}
+
+Result<std::int64_t> count_chat_tokens(const ApiRequest& request, const ModelText& text, const ModelCheck& known) {
+  MORACLE_TRY(known(request.model));
+  MORACLE_ASSIGN(const PreparedPrompt prompt, prepare_chat(request, text));
+  return std::ssize(prompt.ids);
 }
 
 Result<Json> tokenize_reply(RequestBody body, const ModelText& text, std::int64_t context, const ModelCheck& known) {

@@ -28,6 +28,9 @@ struct PrepareOptions {
 // (max_replies), "request.value", "model.token", "sampling.range", "config.range".
 Result<> prepare_request(ApiRequest& request, const ModelText& text, const PrepareOptions& options);
 
+// How many tokens a chat has before its reply. Errors: those of `known`, of templates and tokenizer.
+Result<std::int64_t> count_chat_tokens(const ApiRequest& request, const ModelText& text, const ModelCheck& known);
+
 // The answers to /tokenize and /detokenize. Errors: likewise, and those of read_request.
 Result<Json> tokenize_reply(RequestBody body, const ModelText& text, std::int64_t context, const ModelCheck& known);
 Result<Json> detokenize_reply(const Json& fields, const ModelText& text, const ModelCheck& known);

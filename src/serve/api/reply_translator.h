@@ -48,6 +48,7 @@ struct TranslatorOptions {
   bool include_reasoning = true;  // of chats
   bool include_usage = false;     // behind the last choice of a stream
   bool continuous_usage = false;  // in each frame
+  Json echoed{};                  // of the request
 };
 
 // Used for one reply, its choices' updates in order.

@@ -316,6 +316,7 @@ Result<> read_completion(const Json& body, ApiRequest& request) {
 Result<ApiRequest> read_request(GenerationApi api, RequestBody body, bool strict) {
   ApiRequest request;
   request.kind = api;
+  if (api == GenerationApi::chat) request.prompt_field = "messages";
   // Where messages are no field, what is refused is shown.
   if (api != GenerationApi::chat && !body.messages.is_null()) body.fields["messages"] = Json(body.messages);
   MORACLE_TRY(check_fields(body.fields, api, request.ignored));

@@ -61,6 +61,8 @@ struct ApiRequest {
   bool stream = false;
   bool include_usage = false;
   bool continuous_usage = false;
+  const char* prompt_field = "prompt";  // for errors of its length
+  Json echoed{};                        // what the API's replies repeat of the request; null: nothing
 
   std::vector<std::string> ignored{};  // names that nobody knows
 

@@ -4,8 +4,10 @@
 #include <array>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
+#include "serve/api/api_error.h"
 #include "serve/api/openapi.h"
 #include "serve/http/http.h"
 
@@ -24,6 +26,7 @@ struct Route {
   Answer answer = nullptr;                         // at once, or
   Begin begin = nullptr;                           // later, by the exchange
   const GenerationEndpoint* generation = nullptr;  // what begin_generation() reads and writes
+  std::string (*error_body)(const ApiError& error) = nullptr;  // null: as OpenAI's clients read them
 };
 
 struct Endpoint {

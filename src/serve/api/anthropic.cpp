@@ -1,0 +1,538 @@
+#include "serve/api/anthropic.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "serve/api/json_text.h"
+
+namespace moracle::serve {
+
+namespace {
+
+using enum FieldUse;
+using enum FieldType;
+
+constexpr auto kHere = static_cast<std::uint8_t>(GenerationApi::anthropic);
+
+// --- fields ---
+
+Json texts_schema() {
+  const Json text = {{"type", "string"}};
+  const Json blocks = {{"type", "array"}, {"items", {{"type", "object"}, {"required", Json::array({"type"})}}}};
+  return {{"oneOf", Json::array({text, blocks})}};
+}
+
+Json messages_schema() {
+  return {{"type", "array"},
+          {"minItems", 1},
+          {"maxItems", kMostMessages},
+          {"items",
+           {{"type", "object"},
+            {"required", Json::array({"role", "content"})},
+            {"properties",
+             {{"role", {{"type", "string"}, {"enum", Json::array({"user", "assistant"})}}},
+              {"content", texts_schema()}}}}}};
+}
+
+Json stops_schema() {
+  return {{"type", "array"}, {"maxItems", kMostStops}, {"items", {{"type", "string"}, {"maxLength", kStopBytes}}}};
+}
+
+Json tools_schema() {
+  return {{"type", "array"},
+          {"items",
+           {{"type", "object"},
+            {"required", Json::array({"name", "input_schema"})},
+            {"properties",
+             {{"name", {{"type", "string"}}},
+              {"description", {{"type", "string"}}},
+              {"input_schema", {{"type", "object"}}}}}}}};
+}
+
+Json typed_schema() {
+  return {{"type", "object"}, {"required", Json::array({"type"})}};
+}
+
+Json object_schema() {
+  return {{"type", "object"}};
+}
+
+constexpr RequestField shaped(std::string_view name, Json (*schema)(), std::string_view words) {
+  return {.name = name, .use = honoured, .endpoints = kHere, .type = structure, .text = words, .schema = schema};
+}
+constexpr RequestField unused(std::string_view name, std::string_view why) {
+  return {.name = name, .use = inert, .endpoints = kHere, .type = structure, .text = why};
+}
+constexpr RequestField refuse(std::string_view name, std::string_view instead) {
+  return {.name = name, .use = refused, .endpoints = kHere, .type = structure, .text = instead};
+}
+
+constexpr std::array kFields = {
+    shaped("messages", messages_schema,
+           "The conversation: text, tool_use, tool_result and thinking; a last message of the assistant goes on"),
+    shaped("system", texts_schema, "A message of the system, in front of the others"),
+    RequestField{.name = "max_tokens",
+                 .use = honoured,
+                 .endpoints = kHere,
+                 .type = integer,
+                 .text = "Most tokens of a reply",
+                 .low = 1,
+                 .high = 2147483647.0},
+    shaped("stop_sequences", stops_schema, "Texts that end a reply in front of them"),
+    shaped("tools", tools_schema, "As tools of /v1/chat/completions; tools that a server runs are refused"),
+    shaped("tool_choice", typed_schema, "auto, any, none, or a tool by its name; disable_parallel_tool_use"),
+    shaped(
+        "thinking", typed_schema,
+        "disabled: the template's enable_thinking is false and no thinking is shown; budget_tokens changes nothing, as "
+        "max_tokens bounds both"),
+    shaped("output_config", object_schema,
+           "effort: the template's reasoning_effort; format: a JSON schema of the reply"),
+    unused("context_management", "Nothing of a conversation is left out"),
+    unused("inference_geo", "It is this machine"),
+    unused("speed", "There is one"),
+    unused("cache_control", "Prefixes are found by their tokens"),
+    refuse("container", "no code of a request is run"),
+    refuse("mcp_servers", "no address of a request is opened"),
+    refuse("output_format", "it is spelled output_config.format"),
+    refuse("fallbacks", "one model is served"),
+};
+
+// --- requests ---
+
+Error wrong(const char* code, std::string where, std::string wanted, std::string found) {
+  return Error{.code = code, .where = std::move(where), .wanted = std::move(wanted), .found = std::move(found)};
+}
+
+Error unsupported(std::string where, std::string wanted, const OrderedJson& found, std::string advice) {
+  Error error = wrong("request.unsupported", std::move(where), std::move(wanted),
+                      found.is_string() ? "'" + found.get<std::string>().substr(0, 40) + "'" : found.type_name());
+  error.advice = std::move(advice);
+  return error;
+}
+
+const OrderedJson& member(const OrderedJson& object, const char* name) {
+  static const OrderedJson null;
+  const auto found = object.find(name);
+  return found == object.end() ? null : *found;
+}
+
+Result<std::string> text_of(const OrderedJson& block, const char* name, const std::string& where) {
+  const OrderedJson& text = member(block, name);
+  if (!text.is_string()) return wrong("request.type", where + "." + name, "a text", text.type_name());
+  return text.get<std::string>();
+}
+
+// The joined texts of a text or of blocks of text.
+Result<std::string> texts_of(const OrderedJson& content, const std::string& where) {
+  if (content.is_null()) return std::string();
+  if (content.is_string()) return content.get<std::string>();
+  if (!content.is_array()) return wrong("request.type", where, "a text or a list of blocks", content.type_name());
+  std::string text;
+  for (std::size_t i = 0; i < content.size(); ++i) {
+    const std::string place = fmt::format("{}[{}]", where, i);
+    if (!content[i].is_object()) return wrong("request.type", place, "a block", content[i].type_name());
+    if (member(content[i], "type") != "text") {
+      return unsupported(place + ".type", "text", member(content[i], "type"),
+                         "prompts are text; no image, document or address is read");
+    }
+    MORACLE_ASSIGN(const std::string piece, text_of(content[i], "text", place));
+    text += piece;
+  }
+  return text;
+}
+
+// One message of a chat while blocks are added, and those in front of it.
+class MessageWriter {
+ public:
+  explicit MessageWriter(OrderedJson& messages) : messages_(messages) {}
+
+  Result<> add(const OrderedJson& message, const std::string& where) {
+    if (!message.is_object()) return wrong("request.type", where, "an object", message.type_name());
+    const OrderedJson& role = member(message, "role");
+    if (role != "user" && role != "assistant")
+      return wrong("request.value", where + ".role", "user or assistant", role.dump().substr(0, 40));
+    const OrderedJson& content = member(message, "content");
+    open_ = {{"role", role}, {"content", nullptr}};
+    const std::size_t before = messages_.size();
+    if (content.is_array()) {
+      for (std::size_t i = 0; i < content.size(); ++i)
+        MORACLE_TRY(add_block(content[i], role == "user", fmt::format("{}.content[{}]", where, i)));
+    } else {
+      MORACLE_ASSIGN(const std::string text, texts_of(content, where + ".content"));
+      append("content", text);
+    }
+    const bool empty = open_.size() == 2 && open_["content"].is_null();
+    if (empty && messages_.size() > before) return Ok{};  // results of tools alone
+    if (empty) open_["content"] = "";
+    messages_.push_back(std::move(open_));
+    return Ok{};
+  }
+
+ private:
+  void append(const char* name, const std::string& text) {
+    OrderedJson& words = open_[name];
+    words = words.is_string() ? words.get<std::string>() + text : text;
+  }
+
+  Result<> add_block(const OrderedJson& block, bool user, const std::string& where) {
+    if (!block.is_object()) return wrong("request.type", where, "a block", block.type_name());
+    const OrderedJson& type = member(block, "type");
+    if (type == "text") {
+      MORACLE_ASSIGN(const std::string text, text_of(block, "text", where));
+      append("content", text);
+      return Ok{};
+    }
+    if (user && type == "tool_result") return add_result(block, where);
+    if (!user && type == "tool_use") return add_call(block, where);
+    if (!user && type == "thinking") {
+      MORACLE_ASSIGN(const std::string text, text_of(block, "thinking", where));
+      append("reasoning_content", text);
+      return Ok{};
+    }
+    return unsupported(where + ".type", user ? "text or tool_result" : "text, thinking or tool_use", type,
+                       "prompts are text; no image, document or address is read");
+  }
+
+  // A tool's message stands in front of the rest of its turn.
+  Result<> add_result(const OrderedJson& block, const std::string& where) {
+    MORACLE_ASSIGN(const std::string id, text_of(block, "tool_use_id", where));
+    MORACLE_ASSIGN(const std::string text, texts_of(member(block, "content"), where + ".content"));
+    if (!open_["content"].is_null())
+      messages_.push_back(std::exchange(open_, {{"role", "user"}, {"content", nullptr}}));
+    messages_.push_back({{"role", "tool"}, {"tool_call_id", id}, {"content", text}});
+    return Ok{};
+  }
+
+  Result<> add_call(const OrderedJson& block, const std::string& where) {
+    MORACLE_ASSIGN(const std::string id, text_of(block, "id", where));
+    MORACLE_ASSIGN(const std::string name, text_of(block, "name", where));
+    const OrderedJson& input = member(block, "input");
+    if (!input.is_object()) return wrong("request.type", where + ".input", "an object", input.type_name());
+    open_["tool_calls"].push_back(
+        {{"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", input}}}});
+    return Ok{};
+  }
+
+  OrderedJson& messages_;
+  OrderedJson open_;
+};
+
+Result<Json> chat_tool(const Json& tool, const std::string& where) {
+  if (!tool.is_object()) return wrong("request.type", where, "an object", tool.type_name());
+  if (has_field(tool, "type") && tool["type"] != "custom") {
+    return unsupported(where + ".type", "custom", OrderedJson(tool["type"]), "no tool is run by this server");
+  }
+  if (!has_field(tool, "name") || !tool["name"].is_string())
+    return wrong("request.missing", where + ".name", "a name", "none");
+  if (!has_field(tool, "input_schema") || !tool["input_schema"].is_object())
+    return wrong("request.missing", where + ".input_schema", "a JSON schema", "none");
+  Json function = {{"name", tool["name"]}, {"parameters", tool["input_schema"]}};
+  for (const char* const name : {"description", "strict"}) {
+    if (has_field(tool, name)) function[name] = tool[name];
+  }
+  return Json{{"type", "function"}, {"function", std::move(function)}};
+}
+
+Result<> read_tools(const Json& body, Json& chat) {
+  if (has_field(body, "tools")) {
+    if (!body["tools"].is_array()) return wrong("request.type", "tools", "a list of tools", body["tools"].type_name());
+    chat["tools"] = Json::array();
+    for (std::size_t i = 0; i < body["tools"].size(); ++i) {
+      MORACLE_ASSIGN(Json tool, chat_tool(body["tools"][i], fmt::format("tools[{}]", i)));
+      chat["tools"].push_back(std::move(tool));
+    }
+  }
+  if (!has_field(body, "tool_choice")) return Ok{};
+  const Json& choice = body["tool_choice"];
+  const Json type = choice.is_object() ? choice.value("type", Json()) : Json();
+  if (type == "auto" || type == "none") {
+    chat["tool_choice"] = type;
+  } else if (type == "any") {
+    chat["tool_choice"] = "required";
+  } else if (type == "tool" && has_field(choice, "name")) {
+    chat["tool_choice"] = {{"type", "function"}, {"function", {{"name", choice["name"]}}}};
+  } else {
+    return wrong("request.value", "tool_choice", "a type: auto, any, none, or tool with a name",
+                 choice.dump().substr(0, kShownNameBytes));
+  }
+  if (has_field(choice, "disable_parallel_tool_use") && choice["disable_parallel_tool_use"] == true)
+    chat["parallel_tool_calls"] = false;
+  return Ok{};
+}
+
+// "thinking" and "output_config" as fields of a chat.
+Result<> read_thinking(const Json& body, Json& chat) {
+  if (has_field(body, "thinking")) {
+    const Json& thinking = body["thinking"];
+    const Json type = thinking.is_object() ? thinking.value("type", Json()) : Json();
+    if (type != "enabled" && type != "disabled" && type != "adaptive") {
+      return wrong("request.value", "thinking.type", "enabled, adaptive or disabled",
+                   thinking.dump().substr(0, kShownNameBytes));
+    }
+    Json& variables = chat["chat_template_kwargs"];
+    if (variables.is_null()) variables = Json::object();
+    if (variables.is_object()) variables["enable_thinking"] = type != "disabled";
+    chat["include_reasoning"] = type != "disabled";
+  }
+  if (!has_field(body, "output_config")) return Ok{};
+  const Json& config = body["output_config"];
+  if (!config.is_object()) return wrong("request.type", "output_config", "an object", config.type_name());
+  for (const auto& [name, value] : config.items()) {
+    if (value.is_null()) continue;
+    if (name == "effort") {
+      chat["reasoning_effort"] = value;
+    } else if (name == "format" && value.is_object() && value.value("type", Json()) == "json_schema" &&
+               value.contains("schema")) {
+      chat["response_format"] = {{"type", "json_schema"},
+                                 {"json_schema", {{"name", "reply"}, {"schema", value["schema"]}}}};
+    } else {
+      return unsupported("output_config." + name.substr(0, kNameBytes), "effort, and a format of type json_schema",
+                         OrderedJson(value), "leave it out");
+    }
+  }
+  return Ok{};
+}
+
+Result<OrderedJson> read_conversation(const RequestBody& body, Json& chat) {
+  OrderedJson messages = OrderedJson::array();
+  if (has_field(body.fields, "system")) {
+    MORACLE_ASSIGN(const std::string text, texts_of(OrderedJson(body.fields["system"]), "system"));
+    messages.push_back({{"role", "system"}, {"content", text}});
+  }
+  if (!body.messages.is_array() || body.messages.empty())
+    return wrong("request.missing", "messages", "a list of at least one message", body.messages.type_name());
+  if (body.messages.size() > kMostMessages) {
+    return wrong("request.limit", "messages", fmt::format("at most {} messages", kMostMessages),
+                 std::to_string(body.messages.size()));
+  }
+  MessageWriter writer(messages);
+  for (std::size_t i = 0; i < body.messages.size(); ++i)
+    MORACLE_TRY(writer.add(body.messages[i], fmt::format("messages[{}]", i)));
+  const OrderedJson& last = messages.back();
+  if (last["role"] == "assistant" && last["content"].is_string() && !last.contains("tool_calls")) {
+    chat["continue_final_message"] = true;
+    chat["add_generation_prompt"] = false;
+  }
+  return messages;
+}
+
+// --- replies ---
+
+Json anthropic_usage(const ReplyUsage& usage) {
+  return {{"input_tokens", usage.prompt - usage.cached},
+          {"cache_creation_input_tokens", 0},
+          {"cache_read_input_tokens", usage.cached},
+          {"output_tokens", usage.completion}};
+}
+
+std::string named_event(const Json& json) {
+  return "event: " + json["type"].get<std::string>() + "\n" + event_of(json);
+}
+
+class AnthropicTranslator final : public ReplyTranslator {
+ public:
+  explicit AnthropicTranslator(TranslatorOptions options) : options_(std::move(options)) {}
+
+  std::string frames(const ChoiceUpdate& update, const ReplyUsage& usage) override {
+    std::string out;
+    if (update.opens) {
+      out += named_event({{"type", "message_start"}, {"message", message(Json::array(), nullptr, usage)}});
+      out += named_event({{"type", "ping"}});
+    }
+    for (const ReplyEvent& event : update.events) out += frame(event);
+    return out;
+  }
+
+  std::string last_frames(const ReplyUsage& usage) override {
+    return named_event({{"type", "message_delta"},
+                        {"delta", {{"stop_reason", stop_reason_}, {"stop_sequence", stop_sequence_}}},
+                        {"usage", anthropic_usage(usage)}}) +
+           named_event({{"type", "message_stop"}});
+  }
+
+  std::string error_frame(const std::string& body) override { return "event: error\ndata: " + body + "\n\n"; }
+
+  Json whole(std::span<const ChoiceUpdate> choices, const ReplyUsage& usage) override {
+    Json blocks = Json::array();
+    for (const ReplyEvent& event : choices.front().events) add(event, blocks);
+    for (Json& block : blocks) {
+      if (block["type"] == "tool_use") {
+        block["input"] = Json::parse(block["input"].get_ref<const std::string&>(), nullptr, false);
+        if (!block["input"].is_object()) block["input"] = Json::object();
+      }
+    }
+    return message(std::move(blocks), stop_reason_, usage);
+  }
+
+ private:
+  enum class Block : std::uint8_t { none, thinking, text, tool_use };
+
+  [[nodiscard]] Json message(Json content, const Json& stop_reason, const ReplyUsage& usage) const {
+    return {{"id", options_.head.id},
+            {"type", "message"},
+            {"role", "assistant"},
+            {"model", options_.head.model},
+            {"content", std::move(content)},
+            {"stop_reason", stop_reason},
+            {"stop_sequence", stop_sequence_},
+            {"usage", anthropic_usage(usage)}};
+  }
+
+  void end(const EndEvent& event) {
+    const auto* const text = std::get_if<std::string>(&event.by);
+    if (text != nullptr) stop_sequence_ = *text;
+    stop_reason_ = event.reason == EndEvent::Reason::length ? "max_tokens"
+                   : text != nullptr                        ? "stop_sequence"
+                   : calls_                                 ? "tool_use"
+                                                            : "end_turn";
+  }
+
+  // Blocks of a whole reply; the input of a call is text until the end.
+  void add(const ReplyEvent& event, Json& blocks) {
+    const auto append = [&](const char* type, const std::string& text) {
+      if (blocks.empty() || blocks.back()["type"] != type) blocks.push_back({{"type", type}, {type, ""}});
+      if (blocks.back()["type"] == "thinking") blocks.back()["signature"] = "";
+      blocks.back()[type].get_ref<std::string&>() += text;
+    };
+    std::visit(
+        EventVisitor{[&](const TextEvent& one) { append("text", one.text); },
+                     [&](const ReasoningEvent& one) {
+                       if (options_.include_reasoning) append("thinking", one.text);
+                     },
+                     [&](const CallStartEvent& one) {
+                       calls_ = true;
+                       blocks.push_back({{"type", "tool_use"}, {"id", one.id}, {"name", one.name}, {"input", ""}});
+                     },
+                     [&](const CallArgumentsEvent& one) { blocks.back()["input"].get_ref<std::string&>() += one.text; },
+                     [&](const EndEvent& one) { end(one); }},
+        event);
+  }
+
+  std::string frame(const ReplyEvent& event) {
+    std::string out;
+    std::visit(
+        EventVisitor{[&](const TextEvent& one) {
+                       out = opened(Block::text, {{"type", "text"}, {"text", ""}});
+                       out += delta({{"type", "text_delta"}, {"text", one.text}});
+                     },
+                     [&](const ReasoningEvent& one) {
+                       if (!options_.include_reasoning) return;
+                       out = opened(Block::thinking, {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}});
+                       out += delta({{"type", "thinking_delta"}, {"thinking", one.text}});
+                     },
+                     [&](const CallStartEvent& one) {
+                       calls_ = true;
+                       out = closed();
+                       out += opened(
+                           Block::tool_use,
+                           {{"type", "tool_use"}, {"id", one.id}, {"name", one.name}, {"input", Json::object()}});
+                     },
+                     [&](const CallArgumentsEvent& one) {
+                       out = delta({{"type", "input_json_delta"}, {"partial_json", one.text}});
+                     },
+                     [&](const EndEvent& one) {
+                       end(one);
+                       out = closed();
+                     }},
+        event);
+    return out;
+  }
+
+  // A block of this kind is open: the one that is, or a new one.
+  std::string opened(Block kind, Json block) {
+    if (open_ == kind) return {};
+    std::string out = closed();
+    open_ = kind;
+    out += named_event({{"type", "content_block_start"}, {"index", index_}, {"content_block", std::move(block)}});
+    return out;
+  }
+  std::string closed() {
+    if (std::exchange(open_, Block::none) == Block::none) return {};
+    return named_event({{"type", "content_block_stop"}, {"index", index_++}});
+  }
+  [[nodiscard]] std::string delta(Json piece) const {
+    return named_event({{"type", "content_block_delta"}, {"index", index_}, {"delta", std::move(piece)}});
+  }
+
+  TranslatorOptions options_;
+  Block open_ = Block::none;
+  std::int64_t index_ = 0;
+  bool calls_ = false;
+  Json stop_reason_, stop_sequence_;
+};
+
+std::string_view anthropic_type(int status) {
+  switch (status) {
+    case 401:
+      return "authentication_error";
+    case 403:
+      return "permission_error";
+    case 404:
+      return "not_found_error";
+    case 413:
+      return "request_too_large";
+    case 429:
+      return "rate_limit_error";
+    case 503:
+      return "overloaded_error";
+    default:
+      return status < 500 ? "invalid_request_error" : "api_error";
+  }
+}
+
+}  // namespace
+
+std::span<const RequestField> anthropic_fields() {
+  return kFields;
+}
+
+Result<ApiRequest> read_anthropic_request(RequestBody body, bool strict) {
+  std::vector<std::string> ignored;  // the chat has them, too
+  MORACLE_TRY(check_fields(body.fields, GenerationApi::anthropic, ignored));
+  Json chat = Json::object();
+  for (const auto& [name, value] : body.fields.items()) {
+    const RequestField* const field = find_field(name, GenerationApi::anthropic);
+    const RequestField* const same = find_field(name, GenerationApi::chat);
+    // What the two APIs have in common is one entry of the table; unknown names are told as such.
+    if ((field == nullptr && same == nullptr) || (field != nullptr && (field == same || name == "max_tokens")))
+      chat[name] = value;
+  }
+  if (has_field(body.fields, "stop_sequences")) {
+    if (!body.fields["stop_sequences"].is_array()) {
+      return wrong("request.type", "stop_sequences", "a list of texts", body.fields["stop_sequences"].type_name());
+    }
+    chat["stop"] = body.fields["stop_sequences"];
+  }
+  MORACLE_TRY(read_tools(body.fields, chat));
+  MORACLE_TRY(read_thinking(body.fields, chat));
+  MORACLE_ASSIGN(OrderedJson messages, read_conversation(body, chat));
+  auto request =
+      read_request(GenerationApi::chat, {.fields = std::move(chat), .messages = std::move(messages)}, strict);
+  if (!request.ok()) {
+    Error error = request.error();
+    for (const auto& [chats, here] : {std::pair<std::string_view, std::string_view>{"stop", "stop_sequences"},
+                                      {"response_format", "output_config.format"},
+                                      {"reasoning_effort", "output_config.effort"}}) {
+      if (error.where.starts_with(chats)) error.where.replace(0, chats.size(), here);
+    }
+    return error;
+  }
+  request->continuous_usage = true;  // the first event has the prompt's
+  return request;
+}
+
+std::unique_ptr<ReplyTranslator> make_anthropic_translator(TranslatorOptions options) {
+  return std::make_unique<AnthropicTranslator>(std::move(options));
+}
+
+std::string anthropic_error_body(const ApiError& error) {
+  Json inner = {{"type", anthropic_type(error.status)}, {"message", error.message}};
+  if (!error.param.empty()) inner["param"] = error.param;
+  return dump({{"type", "error"}, {"error", std::move(inner)}});
+}
+
+}  // namespace moracle::serve
