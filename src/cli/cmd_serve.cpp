@@ -14,6 +14,7 @@
 #include "cli/option_table.h"
 #include "cli/options.h"
 #include "cli/program.h"
+#include "cli/sandbox.h"
 #include "model/load/explain_plan.h"
 #include "serve/api/fields.h"
 #include "serve/api/openapi.h"
@@ -36,8 +37,9 @@ struct ServeCommand : ModelOptions {
   std::string key;
   std::string key_file;
   bool quiet = false;
-  double kv_gib = 0;
   bool trust_content = false;
+  bool no_sandbox = false;
+  double kv_gib = 0;
 };
 
 CLI::Validator positive(double most) {
@@ -125,6 +127,9 @@ void add_access_options(CLI::App& command, ServeCommand& options) {
                   "Origin whose pages may ask, such as https://chat.example; repeatable (default: none)")
       ->type_name("ORIGIN")
       ->allow_extra_args(false);
+  command.add_flag("--no-sandbox", options.no_sandbox,
+                   "Keep the right to open connections, to run programs and to write files (default: given up once the "
+                   "model is loaded)");
   command.add_flag("--share-prefixes", options.server.scheduler.share_prefixes,
                    "Reuse prompts among keys: faster, and one key can time what another asked (default: within a key)");
 }
@@ -211,6 +216,14 @@ std::string curl_line(const ServeCommand& options, const std::string& address, b
          "'";
 }
 
+// Why the process keeps its rights, or empty: it gave them up.
+std::string sandbox_line(const ServeCommand& options, const Place& place) {
+  if (options.no_sandbox) return "--no-sandbox is given";
+  if (!has_sandbox()) return "this build has none";
+  const auto entered = enter_sandbox({.opens_devices = place.device != nullptr});
+  return entered.ok() ? "" : entered.error().found;
+}
+
 Result<int> serve_command(ServeCommand& options, Console& console) {
   if (options.quiet) console.be_quiet();
   MORACLE_TRY(resolve_access(options, console));
@@ -223,6 +236,11 @@ Result<int> serve_command(ServeCommand& options, Console& console) {
   service.created = std::time(nullptr);
   options.server.supervised = true;
   options.server.log = options.quiet ? -1 : STDERR_FILENO;
+  std::string unboxed;
+  options.server.enter_sandbox = [&] {
+    unboxed = sandbox_line(options, place);
+    return unboxed.empty();
+  };
 
   MORACLE_ASSIGN(const auto server, open_server(options.server));
   serve::ServedFacts facts{.batch_invariant = invariant, .numerics = options.policy};
@@ -255,6 +273,9 @@ Result<int> serve_command(ServeCommand& options, Console& console) {
       console.note(fmt::format("moracle: replies may differ in bits by load: --batch-invariant is off{}{}\n", why,
                                why.empty() ? "" : "; --batch-invariant=on gives the same bits at any load"));
     }
+    console.note(unboxed.empty()
+                     ? "moracle: from here on this process opens no connection, runs no program and writes no file\n"
+                     : fmt::format("moracle: no sandbox, as {}\n", unboxed));
     const std::string address = server->address();
     console.note(fmt::format("moracle: serving {} at {}{}\n  {}\n", printable(service.names.front()), address,
                              address.starts_with(kUnix) ? "" : "/v1",

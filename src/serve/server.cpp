@@ -172,10 +172,11 @@ void Server::serve(Session& session, const ServedFacts& facts, const std::functi
                     .batch_invariant = facts.batch_invariant,
                     .decision = facts.decision};
   for (const auto& [kind, backend] : session.backends()) model.backends.emplace_back(kind, backend);
-  parts.service.set_ready(model);
-  on_ready();
   Supervisor supervisor =
       parts.options.supervised ? Supervisor::from_environment() : Supervisor({}, std::chrono::microseconds(0));
+  model.sandboxed = parts.options.enter_sandbox && parts.options.enter_sandbox();
+  parts.service.set_ready(model);
+  on_ready();
   const auto sign_of_life = [&] {
     supervisor.live(parts.engine->status().stalled_s <= parts.options.service.stall_s);
     std::this_thread::sleep_for(kPoll);

@@ -23,10 +23,13 @@ struct ServerOptions {
   ServiceOptions service{};
   AccessRules access{};
   SchedulerOptions scheduler{};
-  bool supervised = false;    // systemd is told, where it started this process
-  bool everybody = false;     // may ask, without a key, at an address that others reach
-  int log = -1;               // descriptor; negative: none
-  double drain_s = 30;        // for replies that are under way at the end
+  bool supervised = false;  // systemd is told, where it started this process
+  bool everybody = false;   // may ask, without a key, at an address that others reach
+  int log = -1;             // descriptor; negative: none
+  double drain_s = 30;      // for replies that are under way at the end
+  // Called once all is loaded and open, before a request is served: the process gives up what serving does not need.
+  // Whether it did; empty: it keeps all.
+  std::function<bool()> enter_sandbox{};
   FairMutex* turn = nullptr;  // held while the model computes; null: nobody else uses it
 };
 

@@ -45,6 +45,7 @@ struct ServedModel {
   std::int64_t layers = 0, experts = 0;
   std::string fingerprint;
   bool batch_invariant = false;
+  bool sandboxed = false;
   Json decision{};                                              // `explain --json`
   std::vector<std::pair<std::string, std::string>> backends{};  // by layer kind
 };

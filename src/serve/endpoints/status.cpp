@@ -22,6 +22,7 @@ HttpReply status(ServiceState& state, const HttpRequest& /*request*/) {
   reply["context"] = model->context;
   reply["system_fingerprint"] = model->fingerprint;
   reply["batch_invariant"] = model->batch_invariant;
+  reply["sandbox"] = model->sandboxed;
   reply["running"] = engine.running;
   reply["waiting"] = engine.waiting;
   reply["waiting_tokens"] = engine.waiting_tokens;
@@ -53,6 +54,7 @@ void describe(OpenApi& document) {
                       {"context", number},
                       {"system_fingerprint", text},
                       {"batch_invariant", {{"type", "boolean"}}},
+                      {"sandbox", {{"type", "boolean"}}},
                       {"running", number},
                       {"waiting", number},
                       {"waiting_tokens", number},
