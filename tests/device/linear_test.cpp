@@ -79,6 +79,42 @@ TEST_F(LinearTest, FewTokensAreTheHosts) {
   }
 }
 
+// Up to four that read one input, more of them, and one of another code among them: each its own, whatever the order of
+// its sums is. On one order of sums all have the bits of their own calls.
+TEST_F(LinearTest, FusedLinearsAreEachItsOwn) {
+  ThreadPool pool(2);
+  const std::int64_t rows[] = {50, 6, 37, 129, 24, 2};
+  constexpr std::int64_t kCols = 272;
+  for (const Scheme& scheme : kSchemes) {
+    const Scheme& other = scheme.weight.element == Element::f32 ? kSchemes[3] : kSchemes[0];
+    std::vector<CanonicalLinear> linears;
+    std::vector<const KernelCard*> cards;
+    std::vector<const KernelCard*> references;
+    std::vector<double> bounds;
+    for (const std::int64_t out : rows) {
+      const Scheme& of = out == 6 ? other : scheme;
+      linears.push_back(test::random_linear(
+          {.key = of.weight, .activation = of.activation, .rows = out, .cols = kCols, .bias = out != 37}, rng_));
+      cards.push_back(&card_of(of, "sm90"));
+      references.push_back(&card_of(of, "ref"));
+      bounds.push_back(bound_of(of));
+    }
+    for (const std::int64_t tokens : {1, 2, 3, 8, 9}) {
+      const auto x = normal_values(static_cast<std::size_t>(tokens * kCols), rng_);
+      const auto found = test::run_fused(cards, linears, x, pool);
+      const auto again = test::run_fused(cards, linears, x, pool);
+      const auto in_order = test::run_fused(cards, linears, x, pool, true);
+      ASSERT_EQ(found.size(), linears.size());
+      EXPECT_EQ(again, found) << "another run gave other bits";
+      for (std::size_t i = 0; i < linears.size(); ++i) {
+        EXPECT_LE(relative_error(found[i], test::run_linear(*references[i], linears[i], x, pool)), bounds[i])
+            << to_string(scheme) << ", linear " << i << ", " << tokens << " tokens";
+        EXPECT_EQ(in_order[i], test::run_linear(*cards[i], linears[i], x, pool, true)) << to_string(scheme);
+      }
+    }
+  }
+}
+
 TEST_F(LinearTest, OneOrderForEveryBatchWhereItIsAskedFor) {
   if (!test::has_gpu()) GTEST_SKIP() << "the fake device has no batches";
   ThreadPool pool(2);

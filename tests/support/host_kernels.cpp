@@ -253,9 +253,12 @@ void run_on_host(const StreamedExpertsArgs& args) {
 }
 
 void run_on_host(const LinearArgs& args) {
-  for (std::int64_t token = 0; token < args.tokens; ++token) {
-    const auto y = multiply({args.pack, args.matrix, 0}, args.x + token * args.matrix.cols);
-    std::copy(y.begin(), y.end(), args.y + token * args.matrix.rows);
+  for (std::int32_t p = 0; p < args.count; ++p) {
+    const LinearPart& part = args.parts[p];
+    for (std::int64_t token = 0; token < args.tokens; ++token) {
+      const auto y = multiply({part.pack, part.matrix, 0}, args.x + token * part.matrix.cols);
+      std::copy(y.begin(), y.end(), part.y + token * part.matrix.rows);
+    }
   }
 }
 

@@ -5,15 +5,25 @@
 
 namespace moracle {
 
-// y[tokens, rows] = x[tokens, cols] W^T + bias.
-struct LinearArgs {
+// One matrix of a call: y[tokens, rows] = x[tokens, cols] W^T + bias.
+struct LinearPart {
   PackArgs pack;
   MatrixArgs matrix;
+  float* y;
+};
+static_assert(kPlain<LinearPart>);
+
+inline constexpr std::int32_t kMostFused = 4;
+
+// Matrices that read the same x[tokens, cols], alike in code, form of inputs and columns. Where a form depends on the
+// matrix, by a stored scale or an order of columns, it is made for each.
+struct LinearArgs {
+  LinearPart parts[kMostFused];
+  std::int32_t count;
   std::int32_t tokens;
   std::int32_t batch_invariant;  // else a call of few tokens may add in another order
   const float* x;
-  float* y;
-  std::uint16_t* x_codes;
+  std::uint16_t* x_codes;  // scratch, of one matrix
   float* x_scales;
 };
 static_assert(kPlain<LinearArgs>);

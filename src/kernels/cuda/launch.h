@@ -25,9 +25,15 @@ void launch_gemm_e4m3(const GemmArgs& args, bool gated, int row_tiles, cudaStrea
 void launch_gemm_bf16(const GemmArgs& args, bool gated, int row_tiles, cudaStream_t stream);
 void launch_gemm_f16(const GemmArgs& args, bool gated, int row_tiles, cudaStream_t stream);
 void launch_gemm_f32(const GemmArgs& args, bool gated, int row_tiles, cudaStream_t stream);
-// Linears of few tokens, which form_inputs precedes. The bits of a token differ from those of the tiles.
-bool are_few(const GemmArgs& gemm);
-void launch_few(const GemmArgs& gemm, cudaStream_t stream);
+// Linears of few tokens. The bits of a token differ from those of the tiles.
+struct FewInputs {
+  bool formed = false;          // as codes and scales of the call; else they are formed within
+  std::int64_t part_codes = 0;  // from part to part
+  std::int32_t group = -1;
+  std::int32_t groups = 0;
+};
+bool are_few(const LinearArgs& linear);
+void launch_few(const LinearArgs& linear, const FewInputs& inputs, cudaStream_t stream);
 
 // The whole of each: what the table's functions enqueue. They return the runtime's error of the launches.
 int launch(const ExpertsArgs& args, cudaStream_t stream);

@@ -184,6 +184,61 @@ void launch_gemm(const GemmArgs& args, bool gated, int row_tiles, cudaStream_t s
   }
 }
 
+// Whether inputs have the same form for both.
+bool share_form(const LinearPart& a, const LinearPart& b) {
+  return !has_stored_scale(a.pack.input) && a.matrix.order == kAbsent && b.matrix.order == kAbsent;
+}
+
+// Inputs of the first matrix.
+void form_inputs_of(const LinearArgs& args, cudaStream_t stream) {
+  const LinearPart& part = args.parts[0];
+  const InputArgs inputs{.pack = part.pack,
+                         .matrix = part.matrix,
+                         .from = args.x,
+                         .pairs = nullptr,
+                         .offsets = nullptr,
+                         .ids = nullptr,
+                         .experts = 1,
+                         .top_k = 0,
+                         .codes = args.x_codes,
+                         .scales = args.x_scales,
+                         .part_codes = static_cast<std::int64_t>(args.tokens) * part.matrix.padded};
+  form_inputs<<<static_cast<unsigned>(args.tokens), kThreads, 0, stream>>>(inputs);
+}
+
+void launch_formed(const LinearArgs& args, cudaStream_t stream) {
+  const LinearPart& part = args.parts[0];
+  const InputKind kind = part.pack.input;
+  launch_few(args,
+             {.formed = true,
+              .part_codes = static_cast<std::int64_t>(args.tokens) * part.matrix.padded,
+              .group = input_group(kind),
+              .groups = input_groups(kind, part.matrix.padded)},
+             stream);
+}
+
+void multiply_tiles(const LinearArgs& args, cudaStream_t stream) {
+  const LinearPart& part = args.parts[0];
+  const InputKind kind = part.pack.input;
+  const GemmArgs gemm{.pack = part.pack,
+                      .slots = {part.matrix, part.matrix},
+                      .gate = {},
+                      .tiles = nullptr,
+                      .offsets = nullptr,
+                      .pairs = nullptr,
+                      .top_k = 0,
+                      .rows = args.tokens,
+                      .codes = args.x_codes,
+                      .scales = args.x_scales,
+                      .plane_codes = 0,
+                      .plane_scales = 0,
+                      .part_codes = static_cast<std::int64_t>(args.tokens) * part.matrix.padded,
+                      .input_group = input_group(kind),
+                      .input_groups = input_groups(kind, part.matrix.padded),
+                      .out = part.y};
+  launch_gemm(gemm, false, (args.tokens + kPairTileRows - 1) / kPairTileRows, stream);
+}
+
 }  // namespace
 
 int launch(const ExpertsArgs& args, cudaStream_t stream) {
@@ -269,40 +324,25 @@ int launch(const StreamedExpertsArgs& args, cudaStream_t stream) {
 
 int launch(const LinearArgs& args, cudaStream_t stream) {
   if (args.tokens == 0) return cudaSuccess;
-  const InputKind kind = args.pack.input;
-  const std::int64_t part = static_cast<std::int64_t>(args.tokens) * args.matrix.padded;
-  const InputArgs inputs{.pack = args.pack,
-                         .matrix = args.matrix,
-                         .from = args.x,
-                         .pairs = nullptr,
-                         .offsets = nullptr,
-                         .ids = nullptr,
-                         .experts = 1,
-                         .top_k = 0,
-                         .codes = args.x_codes,
-                         .scales = args.x_scales,
-                         .part_codes = part};
-  form_inputs<<<static_cast<unsigned>(args.tokens), kThreads, 0, stream>>>(inputs);
-  const GemmArgs gemm{.pack = args.pack,
-                      .slots = {args.matrix, args.matrix},
-                      .gate = {},
-                      .tiles = nullptr,
-                      .offsets = nullptr,
-                      .pairs = nullptr,
-                      .top_k = 0,
-                      .rows = args.tokens,
-                      .codes = args.x_codes,
-                      .scales = args.x_scales,
-                      .plane_codes = 0,
-                      .plane_scales = 0,
-                      .part_codes = part,
-                      .input_group = input_group(kind),
-                      .input_groups = input_groups(kind, args.matrix.padded),
-                      .out = args.y};
-  if (args.batch_invariant == 0 && are_few(gemm)) {
-    launch_few(gemm, stream);
-  } else {
-    launch_gemm(gemm, false, (args.tokens + kPairTileRows - 1) / kPairTileRows, stream);
+  const InputKind kind = args.parts[0].pack.input;
+  const bool few = args.batch_invariant == 0 && are_few(args);
+  if (few && input_group(kind) < 0) {
+    launch_few(args, {.formed = false, .group = -1}, stream);
+    return cudaGetLastError();
+  }
+  bool shared = true;
+  for (int part = 1; part < args.count; ++part) shared = shared && share_form(args.parts[0], args.parts[part]);
+  if (few && shared) {
+    form_inputs_of(args, stream);
+    launch_formed(args, stream);
+    return cudaGetLastError();
+  }
+  for (int part = 0; part < args.count; ++part) {
+    LinearArgs one = args;
+    one.parts[0] = args.parts[part];
+    one.count = 1;
+    if (part == 0 || !shared) form_inputs_of(one, stream);
+    few ? launch_formed(one, stream) : multiply_tiles(one, stream);
   }
   return cudaGetLastError();
 }

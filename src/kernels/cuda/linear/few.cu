@@ -1,8 +1,9 @@
-// y = x W^T of few tokens: a warp sums products of two rows, or of a share of their columns, in f32, and reads codes as
-// they lie, 16 bytes a lane. Its first codes are on their way while inputs are formed.
+// y = x W^T of few tokens, for up to kMostFused matrices in one launch: a warp sums products of two rows, or of a share
+// of their columns, in f32, and reads codes as they lie, 16 bytes a lane. A block has rows of one matrix. Inputs that
+// are rounded alone are formed by each block; its first codes are on their way meanwhile.
 #include <cuda_fp16.h>
 
-#include "kernels/cuda/gemm.cuh"
+#include "kernels/cuda/arithmetic.h"
 #include "kernels/cuda/launch.h"
 
 namespace moracle::cuda {
@@ -17,12 +18,33 @@ constexpr int kWantedWarps = 2112;  // 16 for each of 132 multiprocessors
 constexpr int kStagedBytes = 40 * 1024;
 constexpr int kMostColumns = 65535;  // up to here a quotient by reciprocal() is exact
 
-struct FewArgs {
-  GemmArgs gemm;
-  std::int32_t shares;              // warps that share the columns of a row
-  std::int32_t staged;              // columns of inputs in shared memory at a time
+// What a block reads of its matrix.
+struct FewMatrix {
+  const std::uint8_t* weights;
+  MatrixArgs matrix;
+  float* out;
+  DeviceScale scale;
   std::uint32_t weight_reciprocal;  // of columns that share a weight's scale
-  std::uint32_t input_reciprocal;   // of those that share an input's
+  std::int32_t first_block;
+};
+
+struct FewArgs {
+  FewMatrix matrices[kMostFused];
+  std::int32_t count;
+  std::int32_t tokens;
+  std::int32_t padded;             // columns, of each
+  std::int32_t shares;             // warps that share the columns of a row
+  std::int32_t staged;             // columns of inputs in shared memory at a time
+  std::int32_t input_group;        // columns that share an input's scale
+  std::int32_t input_groups;       // of a token
+  std::uint32_t input_reciprocal;  // of those columns
+  InputKind input;
+  // Inputs as they are, [tokens, cols], which blocks form; else null, and codes with scales are formed already.
+  const float* x;
+  bool whole_vectors;  // x may be read 16 bytes at a time
+  const std::uint16_t* codes;
+  const float* scales;
+  std::int64_t part_codes;
 };
 
 constexpr std::uint32_t reciprocal(std::int64_t divisor) {
@@ -96,12 +118,11 @@ struct HeldPiece {
 };
 
 template <class Code>
-__device__ __forceinline__ void fetch(HeldPiece<Code>& held, const FewArgs& args, int row, int column) {
+__device__ __forceinline__ void fetch(HeldPiece<Code>& held, const FewMatrix& of, int padded, int row, int column) {
   using P = Piece<Code>;
-  const MatrixArgs& matrix = args.gemm.slots[0];
-  const std::uint8_t* const weights = args.gemm.pack.weights;
-  const std::int64_t bits = (static_cast<std::int64_t>(row) * matrix.padded + column) * P::kBits;
-  const uint4 four = __ldcs(reinterpret_cast<const uint4*>(weights + matrix.codes + bits / 8));
+  const MatrixArgs& matrix = of.matrix;
+  const std::int64_t bits = (static_cast<std::int64_t>(row) * padded + column) * P::kBits;
+  const uint4 four = __ldcs(reinterpret_cast<const uint4*>(of.weights + matrix.codes + bits / 8));
   held.words[0] = four.x;
   held.words[1] = four.y;
   held.words[2] = four.z;
@@ -109,35 +130,95 @@ __device__ __forceinline__ void fetch(HeldPiece<Code>& held, const FewArgs& args
   if constexpr (P::kScaled) {
 #pragma unroll
     for (int g = 0; g < P::kGroups; ++g) {
-      const auto group = __umulhi(static_cast<unsigned>(column + 16 * g), args.weight_reciprocal);
+      const auto group = __umulhi(static_cast<unsigned>(column + 16 * g), of.weight_reciprocal);
       const std::int64_t at = static_cast<std::int64_t>(row) * matrix.groups + group;
-      if (matrix.scales != kAbsent) held.scales[g] = fetch_scale(args.gemm.pack.scale, weights + matrix.scales, at);
-      if (neutral_zero(Code::kCode) != 0 && matrix.zeros != kAbsent) held.zeros[g] = __ldg(weights + matrix.zeros + at);
+      if (matrix.scales != kAbsent) held.scales[g] = fetch_scale(of.scale, of.weights + matrix.scales, at);
+      if (neutral_zero(Code::kCode) != 0 && matrix.zeros != kAbsent)
+        held.zeros[g] = __ldg(of.weights + matrix.zeros + at);
     }
+  }
+}
+
+// Four inputs from column `first` on, in the order of the matrix's columns; zeros behind the last.
+__device__ __forceinline__ void load_inputs(float (&to)[4], const FewArgs& args, const std::int32_t* order, int cols,
+                                            int token, int first) {
+  const float* const row = args.x + static_cast<std::int64_t>(token) * cols;
+  if (order == nullptr && args.whole_vectors && first + 4 <= cols) {
+    const float4 four = *reinterpret_cast<const float4*>(row + first);
+    to[0] = four.x;
+    to[1] = four.y;
+    to[2] = four.z;
+    to[3] = four.w;
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int k = first + i;
+    to[i] = k < cols ? row[order != nullptr ? order[k] : k] : 0.0F;
+  }
+}
+
+// What products of wide codes take of an input: the sum of its parts.
+__device__ __forceinline__ float joined_parts(float value) {
+  float sum = 0.0F;
+#pragma unroll
+  for (int part = 0; part < kSplitParts; ++part) sum += decode_bf16(split_part(value, part));
+  return sum;
+}
+
+// kStep inputs of a token from column `first` on, as products take them: 16 bytes.
+template <class Code>
+__device__ __forceinline__ uint4 form_unit(const FewArgs& args, const std::int32_t* order, int cols, int token,
+                                           int first) {
+  if constexpr (Piece<Code>::kWide) {
+    float values[4];
+    load_inputs(values, args, order, cols, token, first);
+    return make_uint4(__float_as_uint(joined_parts(values[0])), __float_as_uint(joined_parts(values[1])),
+                      __float_as_uint(joined_parts(values[2])), __float_as_uint(joined_parts(values[3])));
+  } else {
+    std::uint32_t words[4];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float values[4];
+      load_inputs(values, args, order, cols, token, first + 4 * half);
+      words[2 * half] = split_part(values[0], 0) | static_cast<std::uint32_t>(split_part(values[1], 0)) << 16U;
+      words[2 * half + 1] = split_part(values[2], 0) | static_cast<std::uint32_t>(split_part(values[3], 0)) << 16U;
+    }
+    return make_uint4(words[0], words[1], words[2], words[3]);
+  }
+}
+
+// The same of inputs that are formed already.
+template <class Code>
+__device__ __forceinline__ uint4 read_unit(const FewArgs& args, int token, int first) {
+  const std::uint16_t* const from = args.codes + static_cast<std::int64_t>(token) * args.padded + first;
+  if constexpr (Piece<Code>::kWide) {
+    float values[4] = {};
+    for (int part = 0; part < input_parts(args.input); ++part) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) values[i] += decode_bf16(from[part * args.part_codes + i]);
+    }
+    return make_uint4(__float_as_uint(values[0]), __float_as_uint(values[1]), __float_as_uint(values[2]),
+                      __float_as_uint(values[3]));
+  } else {
+    return *reinterpret_cast<const uint4*>(from);
   }
 }
 
 // Inputs of columns [first, first + columns), for each token and step of a piece those of all pieces in a row.
 template <class Code, int kTokens>
-__device__ __forceinline__ void stage(uint4* staged, const FewArgs& args, int first, int columns) {
+__device__ __forceinline__ void stage(uint4* staged, const FewArgs& args, const FewMatrix& of, int first, int columns) {
   using P = Piece<Code>;
-  const GemmArgs& gemm = args.gemm;
   const int units = columns / P::kStep;
   const int pieces = columns / P::kColumns;
-  for (int token = 0; token < kTokens && token < gemm.rows; ++token) {
-    const std::uint16_t* const from = gemm.codes + static_cast<std::int64_t>(token) * gemm.slots[0].padded + first;
+  const std::uint64_t at = of.matrix.order;
+  const auto* const order = at != kAbsent ? reinterpret_cast<const std::int32_t*>(of.weights + at) : nullptr;
+  for (int token = 0; token < kTokens && token < args.tokens; ++token) {
     for (int unit = static_cast<int>(threadIdx.x); unit < units; unit += static_cast<int>(blockDim.x)) {
-      uint4* const to = staged + (token * P::kSteps + unit % P::kSteps) * pieces + unit / P::kSteps;
-      if constexpr (P::kWide) {
-        float values[4] = {};
-        for (int part = 0; part < input_parts(gemm.pack.input); ++part) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) values[i] += decode_bf16(from[part * gemm.part_codes + 4 * unit + i]);
-        }
-        *reinterpret_cast<float4*>(to) = make_float4(values[0], values[1], values[2], values[3]);
-      } else {
-        *to = *reinterpret_cast<const uint4*>(from + 8 * unit);
-      }
+      const int column = first + P::kStep * unit;
+      staged[(token * P::kSteps + unit % P::kSteps) * pieces + unit / P::kSteps] =
+          args.x != nullptr ? form_unit<Code>(args, order, of.matrix.cols, token, column)
+                            : read_unit<Code>(args, token, column);
     }
   }
 }
@@ -159,11 +240,10 @@ __device__ __forceinline__ void load_step(float (&to)[Piece<Code>::kStep], const
 // Adds the products of one piece of each row. `staged`: the piece's first inputs, `stride`: to those of the next step.
 template <class Code, int kTokens>
 __device__ __forceinline__ void multiply(float (&sums)[kRows][kTokens], const HeldPiece<Code> (&held)[kRows],
-                                         const FewArgs& args, float global, const uint4* staged, int stride,
-                                         int column) {
+                                         const FewArgs& args, const FewMatrix& of, float global, const uint4* staged,
+                                         int stride, int column) {
   using P = Piece<Code>;
-  const GemmArgs& gemm = args.gemm;
-  const MatrixArgs& matrix = gemm.slots[0];
+  const MatrixArgs& matrix = of.matrix;
 #pragma unroll
   for (int g = 0; g < P::kGroups; ++g) {
     float part[kRows][kTokens] = {};
@@ -175,7 +255,7 @@ __device__ __forceinline__ void multiply(float (&sums)[kRows][kTokens], const He
       weight[r] = global;
       if constexpr (P::kScaled) {
         if (neutral_zero(Code::kCode) != 0 && matrix.zeros != kAbsent) zero[r] = static_cast<float>(held[r].zeros[g]);
-        if (matrix.scales != kAbsent) weight[r] *= fetched_scale(gemm.pack.scale, held[r].scales[g]);
+        if (matrix.scales != kAbsent) weight[r] *= fetched_scale(of.scale, held[r].scales[g]);
       }
     }
 #pragma unroll
@@ -196,44 +276,47 @@ __device__ __forceinline__ void multiply(float (&sums)[kRows][kTokens], const He
       }
     }
     const int group =
-        gemm.input_group <= 0 ? 0 : __umulhi(static_cast<unsigned>(column + 16 * g), args.input_reciprocal);
+        args.input_group <= 0 ? 0 : __umulhi(static_cast<unsigned>(column + 16 * g), args.input_reciprocal);
 #pragma unroll
     for (int t = 0; t < kTokens; ++t) {
       float input = 1.0F;
-      if (gemm.input_group >= 0 && t < gemm.rows) input = gemm.scales[t * gemm.input_groups + group];
+      if (args.input_group >= 0 && t < args.tokens) input = args.scales[t * args.input_groups + group];
 #pragma unroll
       for (int r = 0; r < kRows; ++r) sums[r][t] += part[r][t] * (weight[r] * input);
     }
   }
 }
 
-// Grid: rows, kRows for each of a block's warps, less where warps share them.
+// Grid: rows of one matrix after the other, kRows for each of a block's warps, less where warps share them.
 template <class Code, int kTokens>
 __global__ void __launch_bounds__(kMostThreads, kTokens > 4 ? 1 : 2)
     multiply_few(const __grid_constant__ FewArgs args) {
   using P = Piece<Code>;
   extern __shared__ uint4 staged[];
   __shared__ float shared_sums[kMostWarps][kRows][kTokens];
-  const GemmArgs& gemm = args.gemm;
-  const MatrixArgs& matrix = gemm.slots[0];
+  cudaTriggerProgrammaticLaunchCompletion();
+  int own = 0;
+  while (own + 1 < args.count && static_cast<int>(blockIdx.x) >= args.matrices[own + 1].first_block) ++own;
+  const FewMatrix& of = args.matrices[own];
+  const MatrixArgs& matrix = of.matrix;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int share = warp % args.shares;
   const int teams = static_cast<int>(blockDim.x) / 32 / args.shares;
-  const int first_row = (static_cast<int>(blockIdx.x) * teams + warp / args.shares) * kRows;
-  const float global = __ldg(reinterpret_cast<const float*>(gemm.pack.weights + matrix.global_scale));
+  const int first_row = ((static_cast<int>(blockIdx.x) - of.first_block) * teams + warp / args.shares) * kRows;
+  const float global = __ldg(reinterpret_cast<const float*>(of.weights + matrix.global_scale));
   const int stride = 32 * args.shares;
 
   float sums[kRows][kTokens] = {};
-  for (int first = 0; first < matrix.padded; first += args.staged) {
-    const int columns = min(args.staged, matrix.padded - first);
+  for (int first = 0; first < args.padded; first += args.staged) {
+    const int columns = min(args.staged, args.padded - first);
     const int pieces = columns / P::kColumns;
     HeldPiece<Code> held[P::kAhead][kRows];
     const auto fetch_rows = [&](HeldPiece<Code>(&to)[kRows], int piece) {
       if (piece >= pieces) return;
 #pragma unroll
       for (int r = 0; r < kRows; ++r)  // behind the last row that one again, for nothing
-        fetch(to[r], args, min(first_row + r, matrix.rows - 1), first + piece * P::kColumns);
+        fetch(to[r], of, args.padded, min(first_row + r, matrix.rows - 1), first + piece * P::kColumns);
     };
     const int mine = share * 32 + lane;
 #pragma unroll
@@ -243,14 +326,15 @@ __global__ void __launch_bounds__(kMostThreads, kTokens > 4 ? 1 : 2)
     } else {
       __syncthreads();
     }
-    stage<Code, kTokens>(staged, args, first, columns);
+    stage<Code, kTokens>(staged, args, of, first, columns);
     __syncthreads();
     for (int base = mine; base < pieces; base += P::kAhead * stride) {
 #pragma unroll
       for (int ahead = 0; ahead < P::kAhead; ++ahead) {
         const int piece = base + ahead * stride;
         if (piece >= pieces) break;
-        multiply<Code, kTokens>(sums, held[ahead], args, global, staged + piece, pieces, first + piece * P::kColumns);
+        multiply<Code, kTokens>(sums, held[ahead], args, of, global, staged + piece, pieces,
+                                first + piece * P::kColumns);
         fetch_rows(held[ahead], piece + P::kAhead * stride);
       }
     }
@@ -266,33 +350,56 @@ __global__ void __launch_bounds__(kMostThreads, kTokens > 4 ? 1 : 2)
   __syncthreads();
   const int row = first_row + lane / kTokens;
   const int token = lane % kTokens;
-  if (share != 0 || lane >= kRows * kTokens || row >= matrix.rows || token >= gemm.rows) return;
+  if (share != 0 || lane >= kRows * kTokens || row >= matrix.rows || token >= args.tokens) return;
   float sum = 0.0F;
   for (int other = 0; other < args.shares; ++other) sum += shared_sums[warp + other][lane / kTokens][token];
-  if (matrix.bias != kAbsent) sum += reinterpret_cast<const float*>(gemm.pack.weights + matrix.bias)[row];
-  gemm.out[static_cast<std::int64_t>(token) * matrix.rows + row] = sum;
+  if (matrix.bias != kAbsent) sum += reinterpret_cast<const float*>(of.weights + matrix.bias)[row];
+  of.out[static_cast<std::int64_t>(token) * matrix.rows + row] = sum;
 }
 
 template <class Code, int kTokens>
-void launch_tokens(const GemmArgs& gemm, cudaStream_t stream) {
+void launch_tokens(const LinearArgs& linear, const FewInputs& inputs, cudaStream_t stream) {
   using P = Piece<Code>;
-  const MatrixArgs& matrix = gemm.slots[0];
-  const int teams = (matrix.rows + kRows - 1) / kRows;
-  const int pieces = matrix.padded / P::kColumns;
+  const MatrixArgs& first = linear.parts[0].matrix;
+  const auto teams_of = [&](int part) { return (linear.parts[part].matrix.rows + kRows - 1) / kRows; };
+  int teams = 0;
+  for (int part = 0; part < linear.count; ++part) teams += teams_of(part);
+  const int pieces = first.padded / P::kColumns;
   int shares = 1;
   while (shares < kMostShares && teams * shares < kWantedWarps && pieces >= 64 * shares) shares *= 2;
   const int warps = teams * shares < 2 * kWantedWarps ? kMostWarps / 2 : kMostWarps;
   constexpr int kColumnBytes = kTokens * 16 / P::kStep;
-  const int staged = std::min(matrix.padded, kStagedBytes / kColumnBytes / 512 * 512);
-  const FewArgs args{.gemm = gemm,
-                     .shares = shares,
-                     .staged = staged,
-                     .weight_reciprocal = reciprocal(matrix.group),
-                     .input_reciprocal = gemm.input_group > 0 ? reciprocal(gemm.input_group) : 0};
+  const int staged = std::min(first.padded, kStagedBytes / kColumnBytes / 512 * 512);
+  FewArgs args{.matrices = {},
+               .count = linear.count,
+               .tokens = linear.tokens,
+               .padded = first.padded,
+               .shares = shares,
+               .staged = staged,
+               .input_group = inputs.group,
+               .input_groups = inputs.groups,
+               .input_reciprocal = inputs.group > 0 ? reciprocal(inputs.group) : 0,
+               .input = linear.parts[0].pack.input,
+               .x = inputs.formed ? nullptr : linear.x,
+               .whole_vectors = first.cols % 4 == 0 && reinterpret_cast<std::uintptr_t>(linear.x) % 16 == 0,
+               .codes = linear.x_codes,
+               .scales = linear.x_scales,
+               .part_codes = inputs.part_codes};
+  unsigned blocks = 0;
+  for (int part = 0; part < linear.count; ++part) {
+    const LinearPart& from = linear.parts[part];
+    args.matrices[part] = {.weights = from.pack.weights,
+                           .matrix = from.matrix,
+                           .out = from.y,
+                           .scale = from.pack.scale,
+                           .weight_reciprocal = reciprocal(from.matrix.group),
+                           .first_block = static_cast<std::int32_t>(blocks)};
+    blocks += grid_of(teams_of(part), warps / shares);
+  }
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
-  const cudaLaunchConfig_t config{.gridDim = dim3(grid_of(teams, warps / shares)),
+  const cudaLaunchConfig_t config{.gridDim = dim3(blocks),
                                   .blockDim = dim3(static_cast<unsigned>(32 * warps)),
                                   .dynamicSmemBytes = static_cast<std::size_t>(staged * kColumnBytes),
                                   .stream = stream,
@@ -302,36 +409,37 @@ void launch_tokens(const GemmArgs& gemm, cudaStream_t stream) {
 }
 
 template <class Code>
-void launch_code(const GemmArgs& gemm, cudaStream_t stream) {
-  if (gemm.rows == 1) return launch_tokens<Code, 1>(gemm, stream);
-  if (gemm.rows == 2) return launch_tokens<Code, 2>(gemm, stream);
-  return gemm.rows <= 4 ? launch_tokens<Code, 4>(gemm, stream) : launch_tokens<Code, 8>(gemm, stream);
+void launch_code(const LinearArgs& linear, const FewInputs& inputs, cudaStream_t stream) {
+  if (linear.tokens == 1) return launch_tokens<Code, 1>(linear, inputs, stream);
+  if (linear.tokens == 2) return launch_tokens<Code, 2>(linear, inputs, stream);
+  return linear.tokens <= 4 ? launch_tokens<Code, 4>(linear, inputs, stream)
+                            : launch_tokens<Code, 8>(linear, inputs, stream);
 }
 
 }  // namespace
 
-bool are_few(const GemmArgs& gemm) {
-  return gemm.rows <= 8 && gemm.slots[0].padded <= kMostColumns;
+bool are_few(const LinearArgs& linear) {
+  return linear.tokens <= 8 && linear.parts[0].matrix.padded <= kMostColumns;
 }
 
-void launch_few(const GemmArgs& gemm, cudaStream_t stream) {
-  switch (gemm.pack.code) {
+void launch_few(const LinearArgs& linear, const FewInputs& inputs, cudaStream_t stream) {
+  switch (linear.parts[0].pack.code) {
     case DeviceCode::int4:
-      return launch_code<Int4>(gemm, stream);
+      return launch_code<Int4>(linear, inputs, stream);
     case DeviceCode::int8:
-      return launch_code<Int8>(gemm, stream);
+      return launch_code<Int8>(linear, inputs, stream);
     case DeviceCode::e2m1:
-      return launch_code<E2m1>(gemm, stream);
+      return launch_code<E2m1>(linear, inputs, stream);
     case DeviceCode::e4m3:
-      return launch_code<E4m3>(gemm, stream);
+      return launch_code<E4m3>(linear, inputs, stream);
     case DeviceCode::bf16:
-      return launch_code<Bf16>(gemm, stream);
+      return launch_code<Bf16>(linear, inputs, stream);
     case DeviceCode::f16:
-      return launch_code<F16>(gemm, stream);
+      return launch_code<F16>(linear, inputs, stream);
     case DeviceCode::f32:
       break;
   }
-  return launch_code<F32>(gemm, stream);
+  return launch_code<F32>(linear, inputs, stream);
 }
 
 }  // namespace moracle::cuda
