@@ -245,17 +245,31 @@ void sample(Bench& bench, const char* name, std::int32_t rows, const SampleParam
   bench.clear();
 }
 
-void router(Bench& bench, std::int64_t tokens) {
-  const std::string row = fmt::format("router 128 x 2048 | {}", tokens);
+// With the choice of 8 experts.
+void route(Bench& bench, std::int32_t tokens) {
+  const std::string row = fmt::format("route 128 x 2048 | {}", tokens);
   if (!bench.wants(row)) return;
-  RouterArgs args{.tokens = tokens, .experts = 128, .hidden = 2048};
+  RouteArgs args{};
+  args.tokens = tokens;
+  args.shape = {.experts = 128,
+                .top_k = 8,
+                .score = RouteScore::softmax,
+                .groups_by = RouteGroups::none,
+                .weight = RouteWeight::score,
+                .renormalize = 1,
+                .factor = 1.0F,
+                .groups = 1,
+                .top_groups = 1};
+  args.hidden = 2048;
   args.x = bench.numbers<float>(tokens * args.hidden);
-  args.weight = bench.numbers<float>(args.experts * args.hidden);
-  args.logits = bench.numbers<float>(tokens * args.experts);
+  args.router = bench.numbers<float>(args.shape.experts * args.hidden);
+  args.logits = bench.numbers<float>(std::int64_t{tokens} * args.shape.experts);
+  args.ids = bench.numbers<std::int32_t>(std::int64_t{tokens} * args.shape.top_k);
+  args.weights = bench.numbers<float>(std::int64_t{tokens} * args.shape.top_k);
   const RunContext context{.stream = bench.stream(), .workspace = {}};
-  const double us = bench.time(10, [&](int) { bench.ops().router(context, args); });
+  const double us = bench.time(10, [&](int) { bench.ops().route(context, args); });
   fmt::print("| {} | {:.1f} | | {:.1f} |\n", row, us,
-             2 * static_cast<double>(tokens * args.experts * args.hidden) / us / 1e6);
+             2 * static_cast<double>(tokens * args.shape.experts * args.hidden) / us / 1e6);
   bench.clear();
 }
 
@@ -302,6 +316,6 @@ int main(int argc, char** argv) {
     sample(bench, "top-k, top-p", rows, {.temperature = 1.0, .top_k = 50, .top_p = 0.9, .seed = 5});
     sample(bench, "top-p", rows, {.temperature = 1.0, .top_p = 0.9, .seed = 5});
   }
-  for (const int tokens : {1, 16, 63, 64, 512, 4096}) router(bench, tokens);
+  for (const int tokens : {1, 16, 63, 64, 512, 4096}) route(bench, tokens);
   return 0;
 }

@@ -1,6 +1,7 @@
 #include "moe/moe_layer.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/checked.h"
 #include "base/generic/count.h"
@@ -38,23 +39,25 @@ std::size_t MoeLayer::workspace_bytes(std::int64_t tokens, int threads) const {
   return counting.used() + BumpArena::kAlignment;
 }
 
-void MoeLayer::begin(const RunContext& context, std::int64_t tokens, const float* x, const std::int32_t* token_ids,
+void MoeLayer::begin(const RunContext& context, std::int64_t tokens, NormedInput input, const std::int32_t* token_ids,
                      float* out, PhaseClock* clock, const ExpertCounts* counts) const {
   const std::int64_t top_k = parts_.routing.top_k;
   BumpArena arena(context.workspace);
   const Buffers buffers = lay_out(arena, tokens, context.threads());
   const RunContext rest{context.stream, buffers.rest};
 
-  if (clock != nullptr) clock->enter(Phase::routing);
-  parts_.ops->router(rest, {.tokens = tokens,
-                            .experts = parts_.routing.experts,
-                            .hidden = parts_.hidden,
-                            .x = x,
-                            .weight = parts_.router.data,
-                            .bias = parts_.router_bias.data,
-                            .logits = buffers.logits.data()});
+  if (clock != nullptr) {
+    clock->enter(Phase::norms);
+    if (input.norm.x != nullptr) parts_.ops->add_norm(rest, std::exchange(input.norm, {}));
+    clock->enter(Phase::routing);
+  }
   RouteArgs route = route_args(parts_.routing);
   route.tokens = narrow<std::int32_t>(tokens);
+  route.norm = input.norm;
+  route.x = input.x;
+  route.hidden = parts_.hidden;
+  route.router = parts_.router.data;
+  route.router_bias = parts_.router_bias.data;
   route.logits = buffers.logits.data();
   route.bias = parts_.correction_bias.data;
   route.fixed_ids = parts_.fixed_ids.data;
@@ -71,7 +74,8 @@ void MoeLayer::begin(const RunContext& context, std::int64_t tokens, const float
   parts_.ops->route(rest, route);
   if (clock != nullptr) clock->enter(Phase::experts);
   parts_.experts.begin(
-      rest, {.tokens = tokens, .top_k = top_k, .x = x, .ids = buffers.ids.data(), .weights = buffers.weights.data()},
+      rest,
+      {.tokens = tokens, .top_k = top_k, .x = input.x, .ids = buffers.ids.data(), .weights = buffers.weights.data()},
       out);
 }
 

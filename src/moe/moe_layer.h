@@ -24,6 +24,15 @@ struct ExpertCounts {
   std::int64_t row_stride = 0;         // layers * experts
 };
 
+// What a feed-forward reads, [tokens, hidden]: rows that are there, or those that a norm makes once it is asked to.
+struct NormedInput {
+  NormedInput(const float* rows) : x(rows) {}  // NOLINT(google-explicit-constructor): rows are an input
+  explicit NormedInput(const AddNormArgs& made_by) : x(made_by.out), norm(made_by) {}
+
+  const float* x;
+  AddNormArgs norm{};  // without x: there is none
+};
+
 class MoeLayer {
  public:
   struct Parts {
@@ -48,12 +57,12 @@ class MoeLayer {
     return parts_.experts.call_bytes(of, tokens, parts_.routing.top_k);
   }
 
-  // out[tokens, hidden] = routed experts of x[tokens, hidden], once finish() has returned; overwrites `out`.
-  // `token_ids` [tokens], or null without a hash layer: as of RouteArgs. A token whose router logits are not finite
-  // gets a zero row and a mark in the status; the others are unaffected. `clock` and `counts` may be null. No
-  // allocation.
-  void begin(const RunContext& context, std::int64_t tokens, const float* x, const std::int32_t* token_ids, float* out,
-             PhaseClock* clock = nullptr, const ExpertCounts* counts = nullptr) const;
+  // out[tokens, hidden] = routed experts of the input, [tokens, hidden], once finish() has returned; overwrites `out`.
+  // The input's norm is made. `token_ids` [tokens], or null without a hash layer: as of RouteArgs. A token whose router
+  // logits are not finite gets a zero row and a mark in the status; the others are unaffected. `clock` and `counts` may
+  // be null. No allocation.
+  void begin(const RunContext& context, std::int64_t tokens, NormedInput input, const std::int32_t* token_ids,
+             float* out, PhaseClock* clock = nullptr, const ExpertCounts* counts = nullptr) const;
   // Nothing of begin() is read but what is on other devices: its workspace may serve others in between.
   void finish(const RunContext& context, std::int64_t tokens, float* out) const {
     parts_.experts.finish(context, tokens, parts_.routing.top_k, out);

@@ -32,6 +32,37 @@ TEST_F(OperationsTest, AddsGatedRows) {
   expect_near(found, sum, kFewSteps, "sum");
 }
 
+// The sum has the bits of an addition, and the norm those of rms_norm.
+TEST_F(OperationsTest, AddsThenNorms) {
+  constexpr std::int32_t kRows = 19;
+  for (const std::int32_t cols : {16, 100, 2880}) {
+    const auto size = static_cast<std::size_t>(kRows * cols);
+    const std::vector<float> x = normal_values(size, rng_);
+    const std::vector<float> sum = normal_values(size, rng_);
+    const std::vector<float> weight = normal_values(static_cast<std::size_t>(cols), rng_);
+    CallArrays arrays(stream_);
+    const AddNormArgs args{.rows = kRows,
+                           .cols = cols,
+                           .eps = 1e-6F,
+                           .x = arrays.hold(x),
+                           .sum = arrays.hold(sum),
+                           .weight = arrays.hold(weight),
+                           .out = arrays.out<float>(size)};
+    on_device(arrays, &Ops::add_norm, args);
+    const auto added = arrays.read(args.sum);
+    const auto found = arrays.read(args.out);
+    for (std::size_t i = 0; i < size; ++i) ASSERT_EQ(added[i], sum[i] + x[i]) << i;
+    const RmsNormArgs norm{.rows = kRows,
+                           .cols = cols,
+                           .eps = 1e-6F,
+                           .x = arrays.hold(added),
+                           .weight = arrays.hold(weight),
+                           .out = arrays.out<float>(size)};
+    on_device(arrays, &Ops::rms_norm, norm);
+    EXPECT_EQ(arrays.read(norm.out), found);
+  }
+}
+
 TEST_F(OperationsTest, ActivatesAsEveryFunctionDoes) {
   const std::vector<float> gate = uniform_values(3000, -12.0F, 12.0F);
   const std::vector<float> up = normal_values(3000, rng_);
@@ -113,14 +144,18 @@ TEST_F(OperationsTest, RoutesTokensAlikeInAnyBatch) {
     const auto weight = normal_values(static_cast<std::size_t>(experts * hidden), rng_);
     const auto bias = normal_values(static_cast<std::size_t>(experts), rng_);
     CallArrays arrays(stream_);
-    RouterArgs args{.tokens = kTokens,
-                    .experts = experts,
-                    .hidden = hidden,
-                    .x = arrays.hold(x),
-                    .weight = arrays.hold(weight),
-                    .bias = arrays.hold(bias),
-                    .logits = arrays.out<float>(static_cast<std::size_t>(kTokens * experts))};
-    on_device(arrays, &Ops::router, args);
+    RouteArgs args = route_args({.experts = experts, .top_k = 2});
+    args.tokens = kTokens;
+    args.x = arrays.hold(x);
+    args.hidden = hidden;
+    args.router = arrays.hold(weight);
+    args.router_bias = arrays.hold(bias);
+    args.logits = arrays.out<float>(static_cast<std::size_t>(kTokens * experts));
+    args.ids = arrays.out<std::int32_t>(2 * kTokens);
+    args.weights = arrays.out<float>(2 * kTokens);
+    on_device(arrays, &Ops::route, args);
+    const auto ids = arrays.read(args.ids);
+    const auto weights = arrays.read(args.weights);
     const auto found = arrays.read(args.logits);
     for (std::int64_t t = 0; t < kTokens; ++t) {
       for (std::int64_t e = 0; e < experts; ++e) {
@@ -137,9 +172,78 @@ TEST_F(OperationsTest, RoutesTokensAlikeInAnyBatch) {
         ASSERT_NEAR(found[static_cast<std::size_t>(t * experts + e)], sum, roundings * 0x1p-24 * size) << t << " " << e;
       }
     }
-    args.tokens = 1;
-    on_device(arrays, &Ops::router, args);
-    EXPECT_EQ(std::memcmp(arrays.read(args.logits).data(), found.data(), static_cast<std::size_t>(experts) * 4), 0);
+    for (const std::int32_t few : {1, 63}) {
+      args.tokens = few;
+      on_device(arrays, &Ops::route, args);
+      const auto same = [&](const auto& some, const auto& all, std::int64_t width) {
+        return std::memcmp(some.data(), all.data(), static_cast<std::size_t>(few * width) * 4) == 0;
+      };
+      EXPECT_TRUE(same(arrays.read(args.logits), found, experts)) << few;
+      EXPECT_TRUE(same(arrays.read(args.ids), ids, 2)) << few;
+      EXPECT_TRUE(same(arrays.read(args.weights), weights, 2)) << few;
+    }
+  }
+}
+
+// A norm that comes first has the bits of its own operation, and so has all that follows.
+TEST_F(OperationsTest, RoutesBehindANormAsBehindItsOperation) {
+  constexpr std::int64_t kExperts = 60;
+  constexpr std::int64_t kMost = 70;
+  for (const std::int32_t hidden : {48, 2880, 7168, 8192}) {
+    const auto size = static_cast<std::size_t>(kMost * hidden);
+    const auto x = normal_values(size, rng_);
+    const auto sum = normal_values(size, rng_);
+    const auto gain = normal_values(static_cast<std::size_t>(hidden), rng_);
+    const auto weight = normal_values(static_cast<std::size_t>(kExperts * hidden), rng_);
+    for (const std::int32_t tokens : {1, 9, 63, 70}) {
+      CallArrays arrays(stream_);
+      const auto norm = [&] {
+        return AddNormArgs{.rows = tokens,
+                           .cols = hidden,
+                           .eps = 1e-6F,
+                           .x = arrays.hold(x),
+                           .sum = arrays.hold(sum),
+                           .weight = arrays.hold(gain),
+                           .out = arrays.out<float>(size)};
+      };
+      const auto route = [&](const AddNormArgs& by) {
+        RouteArgs args = route_args({.experts = kExperts, .top_k = 4});
+        args.tokens = tokens;
+        args.x = by.out;
+        args.hidden = hidden;
+        args.router = arrays.hold(weight);
+        args.logits = arrays.out<float>(static_cast<std::size_t>(tokens * kExperts));
+        args.ids = arrays.out<std::int32_t>(static_cast<std::size_t>(tokens) * 4);
+        args.weights = arrays.out<float>(static_cast<std::size_t>(tokens) * 4);
+        return args;
+      };
+      const AddNormArgs apart = norm();
+      RouteArgs behind = route(apart);
+      RouteArgs at_once = route(norm());
+      at_once.norm = norm();
+      at_once.x = at_once.norm.out;
+      on_device(arrays, &Ops::route, at_once);
+      const auto logits = arrays.read(at_once.logits);
+      const auto ids = arrays.read(at_once.ids);
+      const auto weights = arrays.read(at_once.weights);
+      const auto normed = arrays.read(at_once.norm.out);
+      const auto added = arrays.read(at_once.norm.sum);
+      on_device(arrays, &Ops::add_norm, apart);
+      EXPECT_EQ(arrays.read(apart.sum), added) << hidden << " " << tokens;
+      const auto first = arrays.read(apart.out);
+      EXPECT_TRUE(std::equal(first.begin(), first.begin() + tokens * hidden, normed.begin()))
+          << hidden << " " << tokens;
+      CallArrays others(stream_);
+      behind.x = others.hold(first);
+      behind.router = others.hold(weight);
+      behind.logits = others.out<float>(logits.size());
+      behind.ids = others.out<std::int32_t>(ids.size());
+      behind.weights = others.out<float>(weights.size());
+      on_device(others, &Ops::route, behind);
+      EXPECT_EQ(others.read(behind.logits), logits) << hidden << " " << tokens;
+      EXPECT_EQ(others.read(behind.ids), ids);
+      EXPECT_EQ(others.read(behind.weights), weights);
+    }
   }
 }
 

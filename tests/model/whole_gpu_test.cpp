@@ -133,6 +133,43 @@ TEST(WholeGpu, WhatOperationsLackIsRefusedBeforeTheLoad) {
   }
 }
 
+// Calls of kernels in a decode step. Of a layer: norm with the residual sum; linears of one input; attention; its
+// output; the router with norm, sum and choice; experts; shared experts with their gate and activation. Attention is
+// two kernels, one that appends and one that attends. Beside the layers: rope tables, the embedding, the last sum, what
+// is not finite (twice), the rows of the head, their norm, the head.
+TEST(WholeGpu, LaunchesOfADecodeStep) {
+  struct Launches {
+    const char* folder;
+    int layer;
+    int others;
+  };
+  for (const Launches& one : {Launches{"checkpoints/qwen3moe-gptq-w4g128-sym", 6, 8},
+                              Launches{"families/gpt_oss-stacked", 6, 8}, Launches{"families/qwen2_moe", 11, 8}}) {
+    SCOPED_TRACE(one.folder);
+    FakeDevice fake;
+    const auto device = GpuDevice::open(fake.api(), 0);
+    ASSERT_TRUE(device.ok());
+    const auto checkpoint = Checkpoint::open(data_dir() / one.folder);
+    ASSERT_TRUE(checkpoint.ok());
+    const auto plan = LoadPlan::make(*checkpoint, {.host = probe_machine(), .device = *device}, {}, GpuModules::all);
+    ASSERT_TRUE(plan.ok());
+    ThreadPool pool(2);
+    const Graphs off(false);
+    const auto model = load_model(**plan, pool, {.kv_memory = kStateBytes});
+    ASSERT_TRUE(model.ok()) << model.error().message();
+    EXPECT_EQ((*model)->decode_graphs().captured, 0);
+    const auto state = (*model)->new_sequence();
+    ASSERT_TRUE(state.ok());
+    Ragged batch;
+    batch.add(**state, {1});
+    std::vector<float> logits;
+    const int before = fake.calls("kernel");
+    ASSERT_TRUE(batch.forward(**model, LogitRows::last_of_each, logits).ok());
+    EXPECT_EQ(fake.calls("kernel") - before, (*model)->info().layers * one.layer + one.others)
+        << (*model)->info().layers;
+  }
+}
+
 // Beside it, arrays share allocations of a MiB, and a call's inputs and results are small.
 TEST(WholeGpu, TakesWhatThePlanSays) {
   constexpr std::int64_t kTokens = 33;

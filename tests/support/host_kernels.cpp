@@ -290,7 +290,20 @@ void run_on_host(const AddArgs& args) {
   for (std::int64_t i = 0; i < args.count; ++i) args.sum[i] += args.x[i];
 }
 
+void run_on_host(const AddNormArgs& args) {
+  run_on_host(AddArgs{.count = std::int64_t{args.rows} * args.cols, .x = args.x, .sum = args.sum});
+  run_on_host(RmsNormArgs{
+      .rows = args.rows, .cols = args.cols, .eps = args.eps, .x = args.sum, .weight = args.weight, .out = args.out});
+}
+
 void run_on_host(const RouteArgs& args) {
+  if (args.norm.x != nullptr) run_on_host(args.norm);
+  const std::int64_t experts = args.shape.experts;
+  for (std::int64_t i = 0; args.x != nullptr && i < args.tokens * experts; ++i) {
+    const float* const x = args.x + i / experts * args.hidden;
+    const float bias = args.router_bias != nullptr ? args.router_bias[i % experts] : 0.0F;
+    args.logits[i] = std::inner_product(x, x + args.hidden, args.router + i % experts * args.hidden, 0.0F) + bias;
+  }
   for (std::int64_t token = 0; token < args.tokens; ++token) route_row(args, token);
 }
 

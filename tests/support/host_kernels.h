@@ -12,6 +12,7 @@ void run_on_host(const LinearArgs& args);
 void run_on_host(const EmbedArgs& args);
 void run_on_host(const RmsNormArgs& args);
 void run_on_host(const AddArgs& args);
+void run_on_host(const AddNormArgs& args);
 void run_on_host(const RouteArgs& args);
 void run_on_host(const RankArgs& args);
 

@@ -25,7 +25,8 @@ inline bool route(const RoutingSpec& spec, const RoutingRow& row, std::span<std:
   std::int32_t bad_layer = DeviceStatus::kRouted;
   RouteArgs args = route_args(spec);
   args.tokens = 1;
-  args.logits = row.logits.data();
+  std::vector<float> logits(row.logits.begin(), row.logits.end());
+  args.logits = logits.data();
   args.bias = row.bias.empty() ? nullptr : row.bias.data();
   const std::int32_t token_id = 0;
   args.fixed_ids = row.fixed.empty() ? nullptr : row.fixed.data();

@@ -17,6 +17,18 @@ struct RmsNormArgs {
 };
 static_assert(kPlain<RmsNormArgs>);
 
+// sum += x, then out = norm of sum as of RmsNormArgs, a row at a time.
+struct AddNormArgs {
+  std::int32_t rows;
+  std::int32_t cols;
+  float eps;
+  const float* x;
+  float* sum;
+  const float* weight;
+  float* out;
+};
+static_assert(kPlain<AddNormArgs>);
+
 // A norm inside an operation.
 struct NormArgs {
   const float* weight = nullptr;

@@ -16,6 +16,7 @@
 #define MORACLE_OPERATIONS(X)              \
   X(embed, EmbedArgs)                      \
   X(rms_norm, RmsNormArgs)                 \
+  X(add_norm, AddNormArgs)                 \
   X(add, AddArgs)                          \
   X(add_gated, AddGatedArgs)               \
   X(gated_activation, GatedArgs)           \
@@ -23,7 +24,6 @@
   X(find_not_finite, FiniteArgs)           \
   X(top_k, RankArgs)                       \
   X(rope_table, RopeTableArgs)             \
-  X(router, RouterArgs)                    \
   X(route, RouteArgs)                      \
   X(attention, AttentionArgs)              \
   X(latent_attention, LatentAttentionArgs) \

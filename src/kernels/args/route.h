@@ -3,21 +3,9 @@
 
 #include <cstdint>
 
-#include "kernels/args/plain.h"
+#include "kernels/args/norm.h"
 
 namespace moracle {
-
-// logits[tokens, experts] = x[tokens, hidden] weight[experts, hidden]^T + bias
-struct RouterArgs {
-  std::int64_t tokens = 0;
-  std::int64_t experts = 0;
-  std::int64_t hidden = 0;
-  const float* x = nullptr;
-  const float* weight = nullptr;
-  const float* bias = nullptr;  // [experts] or null
-  float* logits = nullptr;
-};
-static_assert(kPlain<RouterArgs>);
 
 enum class RouteScore : std::int32_t { softmax, logit, sigmoid, sqrt_softplus };
 enum class RouteGroups : std::int32_t { none, best_two, best };
@@ -43,7 +31,13 @@ static_assert(kPlain<RoutingShape>);
 struct RouteArgs {
   std::int32_t tokens;
   RoutingShape shape;
-  const float* logits;            // [tokens, experts]
+  AddNormArgs norm;  // with x: comes first, and its output is what follows
+  // With x, logits[tokens, experts] = x[tokens, hidden] router[experts, hidden]^T + router_bias come first.
+  const float* x;  // or null: logits are given
+  std::int64_t hidden;
+  const float* router;
+  const float* router_bias;  // [experts] or null
+  float* logits;
   const float* bias;              // [experts] or null: added for the choice alone
   const std::int32_t* fixed_ids;  // [vocab, top_k] or null: of a hash layer, by token id
   const std::int32_t* token_ids;  // [tokens], -1 <= id < vocab; or null without fixed_ids: every token is one

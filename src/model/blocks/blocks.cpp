@@ -17,6 +17,16 @@ void Norm::run(const ForwardContext& context, std::int64_t rows, const float* x,
                                                  .out = y});
 }
 
+AddNormArgs Norm::behind(std::int64_t rows, const float* x, float* sum, float* y) const {
+  return {.rows = narrow<std::int32_t>(rows),
+          .cols = narrow<std::int32_t>(weight.size),
+          .eps = eps,
+          .x = x,
+          .sum = sum,
+          .weight = weight.data,
+          .out = y};
+}
+
 void Embedding::lookup(const ForwardContext& context, float* out) const {
   EmbedArgs args{};
   args.pack.weights = reinterpret_cast<const std::uint8_t*>(table.data);
@@ -58,7 +68,12 @@ std::size_t DenseMlp::workspace_bytes(std::int64_t tokens, int threads) const {
          linear_workspace({parts_.gate.get(), parts_.up.get(), parts_.down.get()}, tokens, threads);
 }
 
-void DenseMlp::run(const ForwardContext& context, const float* x, float* out) const {
+void DenseMlp::run(const ForwardContext& context, const NormedInput& input, float* out) const {
+  if (input.norm.x != nullptr) {
+    context.enter(Phase::norms);
+    context.ops.add_norm(context.run_context({}), input.norm);
+    context.enter(Phase::dense);
+  }
   const std::int64_t tokens = context.tokens;
   const std::int64_t width = parts_.intermediate;
   BumpArena arena(context.workspace);
@@ -66,7 +81,7 @@ void DenseMlp::run(const ForwardContext& context, const float* x, float* out) co
   float* up = arena.take<float>(count(tokens * width)).data();
   const RunContext run = context.run_context(arena.take<std::byte>(
       linear_workspace({parts_.gate.get(), parts_.up.get(), parts_.down.get()}, tokens, context.threads())));
-  run_linears(run, {{parts_.gate.get(), gate}, {parts_.up.get(), up}}, tokens, x);
+  run_linears(run, {{parts_.gate.get(), gate}, {parts_.up.get(), up}}, tokens, input.x);
   context.ops.gated_activation(
       run, {.count = tokens * width, .activation = parts_.activation, .gate = gate, .up = up, .out = gate});
   parts_.down->run(run, tokens, gate, out);
@@ -90,10 +105,10 @@ std::size_t MoeFeedForward::workspace_bytes(std::int64_t tokens, int threads) co
                               rest_bytes(tokens, threads));
 }
 
-void MoeFeedForward::run(const ForwardContext& context, const float* x, float* out) const {
-  parts_.routed.begin(context.run_context(context.workspace), context.tokens, x, context.ids, out, context.clock,
+void MoeFeedForward::run(const ForwardContext& context, const NormedInput& input, float* out) const {
+  parts_.routed.begin(context.run_context(context.workspace), context.tokens, input, context.ids, out, context.clock,
                       context.counts);
-  if (parts_.shared) return add_shared(context, x, out);
+  if (parts_.shared) return add_shared(context, input.x, out);
   parts_.routed.finish(context.run_context({}), context.tokens, out);
 }
 

@@ -25,6 +25,8 @@ struct Norm {
   [[nodiscard]] NormArgs args() const { return {.weight = weight.data, .size = weight.size, .eps = eps}; }
   // y[rows, size] = norm of x[rows, size]; y may be x.
   void run(const ForwardContext& context, std::int64_t rows, const float* x, float* y) const;
+  // sum[rows, size] += x, then y = norm of sum.
+  [[nodiscard]] AddNormArgs behind(std::int64_t rows, const float* x, float* sum, float* y) const;
 };
 
 // The token table, kept at the width it was published in.
@@ -65,8 +67,8 @@ class FeedForward {
   [[nodiscard]] virtual CallBytes call_bytes(const DeviceWorkspace& /*of*/, std::int64_t /*tokens*/) const {
     return {};
   }
-  // Tokens that could not be routed are marked in the status.
-  virtual void run(const ForwardContext& context, const float* x, float* out) const = 0;
+  // Tokens that could not be routed are marked in the status. What the input's norm adds may lie where `out` does.
+  virtual void run(const ForwardContext& context, const NormedInput& input, float* out) const = 0;
 };
 
 // down(act(gate x) * up x)
@@ -80,7 +82,7 @@ class DenseMlp final : public FeedForward {
   explicit DenseMlp(Parts parts) : parts_(std::move(parts)) {}
   [[nodiscard]] std::size_t bytes() const override;
   [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens, int threads) const override;
-  void run(const ForwardContext& context, const float* x, float* out) const override;
+  void run(const ForwardContext& context, const NormedInput& input, float* out) const override;
 
  private:
   Parts parts_;
@@ -101,7 +103,7 @@ class MoeFeedForward final : public FeedForward {
   [[nodiscard]] CallBytes call_bytes(const DeviceWorkspace& of, std::int64_t tokens) const override {
     return parts_.routed.call_bytes(of, tokens);
   }
-  void run(const ForwardContext& context, const float* x, float* out) const override;
+  void run(const ForwardContext& context, const NormedInput& input, float* out) const override;
 
  private:
   // Of the parts that run one after the other.

@@ -166,23 +166,29 @@ void ForwardStep::make_ropes(const ForwardContext& context, const std::int32_t* 
   }
 }
 
-// A token that goes wrong makes no other sequence's tokens go wrong: the others are computed to the end.
+// A token that goes wrong makes no other sequence's tokens go wrong: the others are computed to the end. What a part
+// adds to the residual stream is added by the norm behind it.
 void ForwardStep::run_layers(const ForwardContext& context, const Buffers& buffers) const {
   const std::int64_t tokens = context.tokens;
-  const RunContext run = context.run_context({});
-  const AddArgs residual{.count = tokens * parts_.info.hidden_size, .x = buffers.added, .sum = buffers.hidden};
+  const auto behind = [&](const Norm& norm) {
+    return norm.behind(tokens, buffers.added, buffers.hidden, buffers.normed);
+  };
+  bool first = true;
   for (const TransformerLayer& layer : parts_.layers) {
     context.enter(Phase::norms);
-    layer.input_norm.run(context, tokens, buffers.hidden, buffers.normed);
+    if (first) {
+      layer.input_norm.run(context, tokens, buffers.hidden, buffers.normed);
+    } else {
+      context.ops.add_norm(context.run_context({}), behind(layer.input_norm));
+    }
+    first = false;
     layer.mixer->run(context, buffers.normed, buffers.added);
-    context.enter(Phase::norms);
-    context.ops.add(run, residual);
-    layer.post_norm.run(context, tokens, buffers.hidden, buffers.normed);
     context.enter(Phase::dense);
-    layer.feed_forward->run(context, buffers.normed, buffers.added);
-    context.enter(Phase::norms);
-    context.ops.add(run, residual);
+    layer.feed_forward->run(context, NormedInput(behind(layer.post_norm)), buffers.added);
   }
+  context.enter(Phase::norms);
+  context.ops.add(context.run_context({}),
+                  {.count = tokens * parts_.info.hidden_size, .x = buffers.added, .sum = buffers.hidden});
 }
 
 void ForwardStep::gather_rows(const ForwardContext& context, const StepCall& call, const Buffers& buffers) const {

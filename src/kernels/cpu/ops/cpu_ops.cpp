@@ -115,6 +115,15 @@ void CpuOps::rms_norm(const RunContext& context, const RmsNormArgs& args) const 
   });
 }
 
+void CpuOps::add_norm(const RunContext& context, const AddNormArgs& args) const {
+  const std::int64_t cols = args.cols;
+  for_rows(context.pool(), args.rows, [&](std::int64_t row) {
+    float* const sum = args.sum + row * cols;
+    vector_.add(args.x + row * cols, sum, cols);
+    vector_.rms_norm(sum, args.weight, args.eps, args.out + row * cols, cols);
+  });
+}
+
 void CpuOps::add(const RunContext& context, const AddArgs& args) const {
   for_parts(context.pool(), args.count, kElementTile,
             [&](std::int64_t begin, std::int64_t end) { vector_.add(args.x + begin, args.sum + begin, end - begin); });
@@ -202,20 +211,20 @@ void CpuOps::rope_table(const RunContext& context, const RopeTableArgs& args) co
   });
 }
 
-void CpuOps::router(const RunContext& context, const RouterArgs& args) const {
-  const std::int64_t experts = args.experts;
+void CpuOps::compute_logits(ThreadPool& pool, const RouteArgs& args) const {
+  const std::int64_t experts = args.shape.experts;
   const std::int64_t expert_tiles = ceil_div(experts, kExpertTile);
-  context.pool().parallel_for(ceil_div(args.tokens, kRouterTokens) * expert_tiles, [&](std::int64_t task, int) {
+  pool.parallel_for(ceil_div(std::int64_t{args.tokens}, kRouterTokens) * expert_tiles, [&](std::int64_t task, int) {
     const std::int64_t first = task % expert_tiles * kExpertTile;
     const std::int64_t begin = task / expert_tiles * kRouterTokens;
-    const std::int64_t end = std::min(begin + kRouterTokens, args.tokens);
+    const std::int64_t end = std::min(begin + kRouterTokens, std::int64_t{args.tokens});
     const std::int64_t width = std::min(kExpertTile, experts - first);
     float* const to = args.logits + begin * experts + first;
     vector_.dot_rows(end - begin, width, args.hidden, args.x + begin * args.hidden, args.hidden,
-                     args.weight + first * args.hidden, args.hidden, to, experts);
-    if (args.bias == nullptr) return;
+                     args.router + first * args.hidden, args.hidden, to, experts);
+    if (args.router_bias == nullptr) return;
     for (std::int64_t t = 0; t < end - begin; ++t) {
-      for (std::int64_t e = 0; e < width; ++e) to[t * experts + e] += args.bias[first + e];
+      for (std::int64_t e = 0; e < width; ++e) to[t * experts + e] += args.router_bias[first + e];
     }
   });
 }

@@ -26,6 +26,8 @@ class CpuOps final : public Ops {
 #undef MORACLE_OPERATION
 
  private:
+  void compute_logits(ThreadPool& pool, const RouteArgs& args) const;
+
   const VectorOps& vector_;
 };
 

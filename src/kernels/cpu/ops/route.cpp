@@ -187,6 +187,8 @@ std::size_t CpuOps::workspace(const RouteArgs& args, int threads) const {
 }
 
 void CpuOps::route(const RunContext& context, const RouteArgs& args) const {
+  if (args.norm.x != nullptr) add_norm(context, args.norm);
+  if (args.x != nullptr) compute_logits(context.pool(), args);
   BumpArena arena(context.workspace);
   const auto size = static_cast<std::size_t>(scratch_floats(args));
   const auto scratch = arena.take<float>(size * static_cast<std::size_t>(context.pool().threads()));

@@ -206,6 +206,7 @@ __global__ void __launch_bounds__(kThreads, kDims > 128 ? 1 : 2)
     attend_sections(const __grid_constant__ AttentionArgs args, const SplitWork work, std::byte* workspace,
                     std::int64_t first_span) {
   extern __shared__ uint4 memory[];
+  allow_next_grid();
   const AttentionShape& shape = args.shape;
   const KvSpan span = args.spans[first_span + blockIdx.x];
   if (span.count != 1) return wait_for_last_grid();

@@ -18,13 +18,19 @@ __device__ Ranked<Value> better(const Ranked<Value>& a, const Ranked<Value>& b) 
   return b.value > a.value || (b.value == a.value && b.index < a.index) ? b : a;
 }
 
-template <int kThreads, class Value>
-__device__ Ranked<Value> block_best(Ranked<Value> own) {
-  __shared__ Ranked<Value> best[kThreads / 32];
+template <class Value>
+__device__ Ranked<Value> warp_best(Ranked<Value> own) {
   for (int step = 16; step > 0; step /= 2) {
     const Ranked<Value> other{__shfl_xor_sync(~0U, own.value, step), __shfl_xor_sync(~0U, own.index, step)};
     own = better(own, other);
   }
+  return own;
+}
+
+template <int kThreads, class Value>
+__device__ Ranked<Value> block_best(Ranked<Value> own) {
+  __shared__ Ranked<Value> best[kThreads / 32];
+  own = warp_best(own);
   __syncthreads();
   if (threadIdx.x % 32 == 0) best[threadIdx.x / 32] = own;
   __syncthreads();

@@ -56,12 +56,30 @@ __global__ void __launch_bounds__(kThreads) embed(const __grid_constant__ EmbedA
 }
 
 __global__ void __launch_bounds__(kThreads) rms_norm(const __grid_constant__ RmsNormArgs args) {
+  cudaTriggerProgrammaticLaunchCompletion();
   const float* const x = args.x + static_cast<std::int64_t>(blockIdx.x) * args.cols;
   float* const out = args.out + static_cast<std::int64_t>(blockIdx.x) * args.cols;
   float squares = 0.0F;
-  for (int k = static_cast<int>(threadIdx.x); k < args.cols; k += kThreads) squares += x[k] * x[k];
+  for (int k = static_cast<int>(threadIdx.x); k < args.cols; k += kThreads) squares = fmaf(x[k], x[k], squares);
   const float scale = 1.0F / sqrtf(block_sum<kThreads>(squares) / static_cast<float>(args.cols) + args.eps);
   for (int k = static_cast<int>(threadIdx.x); k < args.cols; k += kThreads) out[k] = x[k] * scale * args.weight[k];
+}
+
+// A thread reads again what it wrote itself. A linear that follows may fetch its weights meanwhile.
+__global__ void __launch_bounds__(kThreads) add_norm(const __grid_constant__ AddNormArgs args) {
+  cudaTriggerProgrammaticLaunchCompletion();
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * args.cols;
+  const float* const x = args.x + first;
+  float* const sum = args.sum + first;
+  float squares = 0.0F;
+  for (int k = static_cast<int>(threadIdx.x); k < args.cols; k += kThreads) {
+    const float added = sum[k] + x[k];
+    sum[k] = added;
+    squares = fmaf(added, added, squares);
+  }
+  const float scale = 1.0F / sqrtf(block_sum<kThreads>(squares) / static_cast<float>(args.cols) + args.eps);
+  float* const out = args.out + first;
+  for (int k = static_cast<int>(threadIdx.x); k < args.cols; k += kThreads) out[k] = sum[k] * scale * args.weight[k];
 }
 
 // The number of this thread in a grid over [0, count).
@@ -126,6 +144,7 @@ __device__ float activate(const ActivationSpec& spec, float gate, float up) {
 }
 
 __global__ void __launch_bounds__(kThreads) gated_activation(const __grid_constant__ GatedArgs args) {
+  cudaTriggerProgrammaticLaunchCompletion();
   const std::int64_t at = own_index();
   if (at < args.count) args.out[at] = activate(args.activation, args.gate[at], args.up[at]);
 }
@@ -166,6 +185,11 @@ int launch(const EmbedArgs& args, std::byte* /*workspace*/, cudaStream_t stream)
 
 int launch(const RmsNormArgs& args, std::byte* /*workspace*/, cudaStream_t stream) {
   if (args.rows > 0) rms_norm<<<grid_of(args.rows), kThreads, 0, stream>>>(args);
+  return cudaGetLastError();
+}
+
+int launch(const AddNormArgs& args, std::byte* /*workspace*/, cudaStream_t stream) {
+  if (args.rows > 0) add_norm<<<grid_of(args.rows), kThreads, 0, stream>>>(args);
   return cudaGetLastError();
 }
 
