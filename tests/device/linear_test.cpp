@@ -99,7 +99,7 @@ TEST_F(LinearTest, FusedLinearsAreEachItsOwn) {
       references.push_back(&card_of(of, "ref"));
       bounds.push_back(bound_of(of));
     }
-    for (const std::int64_t tokens : {1, 2, 3, 8, 9}) {
+    for (const std::int64_t tokens : {1, 3, 9}) {
       const auto x = normal_values(static_cast<std::size_t>(tokens * kCols), rng_);
       const auto found = test::run_fused(cards, linears, x, pool);
       const auto again = test::run_fused(cards, linears, x, pool);
