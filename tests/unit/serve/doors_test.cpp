@@ -285,7 +285,7 @@ TEST_F(Doors, MessagesSayWhatChatsSay) {
 
 TEST_F(Doors, ErrorsOfMessagesHaveAnthropicsShape) {
   Setup setup;
-  setup.access.keys = {*make_key("one", "sk-1")};
+  setup.access.keys = {ApiKey{.name = "one", .key = "sk-one-two"}};
   serve(setup);
   const auto error = [&](const std::string& path, const std::string& body, const std::string& header) {
     const HttpAnswer answer = ask(post_text(path, body, header));
@@ -294,7 +294,7 @@ TEST_F(Doors, ErrorsOfMessagesHaveAnthropicsShape) {
     return std::to_string(answer.status) + " " + json["error"].value("type", "") + " " +
            json["error"].value("param", "");
   };
-  const std::string key = "x-api-key: sk-1\r\nanthropic-version: 2023-06-01\r\n";
+  const std::string key = "x-api-key: sk-one-two\r\nanthropic-version: 2023-06-01\r\n";
   const std::string hi = R"({"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1)";
   EXPECT_EQ(ask(post_text("/v1/messages", hi + "}", key)).status, 200);
   EXPECT_EQ(error("/v1/messages", hi + "}", ""), "401 authentication_error ");
