@@ -205,6 +205,7 @@ Result<std::unique_ptr<Session>> ModelOptions::open(Console& console, const Open
   options.on_text = opening.on_text;
   options.on_warning = [&console](const std::string& text) { console.warn(text); };
   options.generates = opening.generates;
+  options.call_syntax = opening.call_syntax;
   options.choice = opening.choice;
   options.kv = kv_type_of(kv);
   options.kv_memory = opening.kv_memory;

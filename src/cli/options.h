@@ -73,6 +73,7 @@ struct ModelOptions : ComputeOptions {
     std::function<Result<>(const ModelText&)> on_text{};
     bool generates = true;
     GenerationChoice choice{};
+    const CallSyntax* call_syntax = nullptr;
     std::size_t kv_memory = 0;  // as in LoadOptions
     std::function<void(const LoadPlan&)> on_plan{};
     std::function<void(const LoadProgress&)> on_progress{};  // beside the bar; callable from several threads

@@ -39,10 +39,18 @@ Result<ModelText> ModelText::open(const std::filesystem::path& folder, const Jso
   MORACLE_ASSIGN(result.tokenizer_, Tokenizer::load(folder));
   MORACLE_TRY(result.tokenizer_->check_added_ids(vocabulary));
   result.templates_ = ChatTemplates::load(folder, result.tokenizer_->config());
+  result.learned_ = learn_reply(result.templates_);
   const std::string end = result.tokenizer_->config().token("eos_token");
   const auto id = end.empty() ? std::nullopt : result.tokenizer_->token_to_id(end);
   if (id && *id < vocabulary) result.generation_.add_end(*id);
   return result;
+}
+
+ReplyFormat ModelText::call_format() const {
+  ReplyFormat format = reply_format();
+  if (learned_.reasoning) format.read_reasoning(*learned_.reasoning, &*tokenizer_);
+  if (learned_.calls != nullptr) format.read_calls(*learned_.calls, &*tokenizer_);
+  return format;
 }
 
 std::vector<std::string> ModelText::warnings() const {

@@ -14,6 +14,7 @@
 #include "base/result.h"
 #include "generate/generation_config.h"
 #include "model/model.h"
+#include "text/reply/learn_reply.h"
 #include "text/reply/reply_format.h"
 #include "text/template/chat_templates.h"
 #include "text/template/content_guard.h"
@@ -51,6 +52,12 @@ class ModelText {
   [[nodiscard]] std::vector<std::string> warnings() const;
   // How the model marks the parts of its replies.
   [[nodiscard]] ReplyFormat reply_format() const { return ReplyFormat::of(*tokenizer_, templates_.sources()); }
+  // The same, with calls of tools, where the model has a syntax for them.
+  [[nodiscard]] ReplyFormat call_format() const;
+  // What the chat template tells of calls.
+  [[nodiscard]] const LearnedReply& learned() const { return learned_; }
+  // Calls are written so, whatever the template tells.
+  void set_call_syntax(const CallSyntax& syntax) { learned_.calls = &syntax; }
 
   // Token ids of a prompt, with the tokenizer's own post-processor. An empty result becomes the begin-of-sequence token
   // where the model has one. Errors: "prompt.empty", those of Tokenizer::encode.
@@ -77,6 +84,7 @@ class ModelText {
   std::optional<Tokenizer> tokenizer_;
   std::optional<ContentGuard> guard_;
   ChatTemplates templates_;
+  LearnedReply learned_;
   GenerationConfig generation_;
   std::optional<ModelInfo> info_;
 };

@@ -64,6 +64,7 @@ Result<> Session::read_text(const SessionOptions& options) {
   MORACLE_ASSIGN(text_, guarded("read the tokenizer and the chat template",
                                 [&] { return ModelText::open(folder_, config, options.needs_text); }));
   if (options.needs_text && options.guard_content) text_->guard_content();
+  if (options.needs_text && options.call_syntax != nullptr) text_->set_call_syntax(*options.call_syntax);
   std::vector<std::string> warnings = text_->warnings();
   if (options.generates) {
     MORACLE_ASSIGN(settings_, text_->generation().settle(options.choice));

@@ -28,9 +28,10 @@ struct SessionOptions {
   Machine machine;                      // the running one
   std::shared_ptr<GpuDevice> device{};  // that computes the model; null: this machine does
   Policy policy;
-  int threads = 0;             // 0: the machine's cores
-  bool needs_text = true;      // false: commands that work on token ids do without a tokenizer
-  bool guard_content = false;  // texts of conversations spell no control tokens
+  int threads = 0;                          // 0: the machine's cores
+  const CallSyntax* call_syntax = nullptr;  // in place of what the chat template tells
+  bool needs_text = true;                   // false: commands that work on token ids do without a tokenizer
+  bool guard_content = false;               // texts of conversations spell no control tokens
   // Called with the small files before anything of the weights is opened; an error ends the opening. May be empty.
   std::function<Result<>(const ModelText&)> on_text{};
   std::function<void(const std::string&)> on_warning{};    // about small files and threads; may be empty

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "base/guarded.h"
+#include "base/random/mix64.h"
 #include "serve/api/json_text.h"
 
 namespace moracle::serve {
@@ -12,6 +13,13 @@ namespace {
 
 double seconds(OpenReply::Time from, OpenReply::Time to) {
   return std::chrono::duration<double>(to - from).count();
+}
+
+// What ids of calls follow from.
+std::uint64_t seed_of(std::string_view id) {
+  std::uint64_t seed = 0;
+  for (const char c : id) seed = mix64(seed ^ static_cast<unsigned char>(c));
+  return seed;
 }
 
 OpenReply::Time now() {
@@ -42,8 +50,7 @@ void OpenReply::start() {
     });
     const std::size_t count = request_.replies();
     choices_.reserve(count);
-    for (std::size_t i = 0; i < count; ++i)
-      choices_.emplace_back(text_of_choice(request_.prompts[i / static_cast<std::size_t>(request_.n)]));
+    for (std::size_t i = 0; i < count; ++i) choices_.emplace_back(text_of_choice(i));
     state_.metrics.observe_params(request_.n, request_.engine.max_tokens.value_or(0));
     for (std::size_t i = 0; i < count && !done_; ++i) {
       Request asked = request_.engine_request(i);
@@ -56,15 +63,21 @@ void OpenReply::start() {
   });
 }
 
-ReplyText OpenReply::text_of_choice(const PreparedPrompt& prompt) const {
+ReplyText OpenReply::text_of_choice(std::size_t index) const {
   const ModelText& text = *state_.model()->text;
+  const PreparedPrompt& prompt = request_.prompts[index / static_cast<std::size_t>(request_.n)];
   ReplyTextOptions options{.stop = request_.stop_texts,
                            .include_stop = request_.include_stop,
                            .min_tokens = request_.min_tokens,
                            .skip_special_tokens = request_.skip_special_tokens};
   if (request_.kind == GenerationApi::chat) {
-    options.format = text.reply_format();
+    const bool calls = request_.tools.may_call();
+    options.format = calls ? text.call_format() : text.reply_format();
     options.prompt = prompt.text;
+    if (calls) {
+      options.calls = {
+          .tools = request_.tools.schemas, .id_seed = seed_of(id_) + index, .max_calls = request_.tools.max_calls};
+    }
   }
   if (request_.echo) options.echo = prompt.text;
   return {text.tokenizer(), std::move(options)};
@@ -206,8 +219,9 @@ Result<> OpenReply::add_tokens(Choice& choice, const EngineEvent& event) {
   if (scores) choice.scored.insert(choice.scored.end(), event.prompt.begin(), event.prompt.end());
   for (const OwnedToken& token : event.tokens) {
     MORACLE_TRY(add_token(choice, token));
-    if (!choice.text.stopped()) continue;
-    choice.end = EndEvent{.by = choice.text.stop_text()};
+    if (!choice.text.stopped() && !choice.text.has_last_call()) continue;
+    choice.end = EndEvent{};
+    if (choice.text.stopped()) choice.end->by = choice.text.stop_text();
     if (!event.outcome) state_.model()->engine->cancel(choice.ticket);
     break;
   }
@@ -247,7 +261,7 @@ EndEvent OpenReply::end_of(const RequestOutcome& outcome) const {
 
 // The rest of a choice's events.
 Result<> OpenReply::end_choice(Choice& choice) {
-  MORACLE_TRY(choice.text.finish());
+  MORACLE_TRY(choice.text.finish(choice.end->reason == EndEvent::Reason::length));
   std::string rest;             // a stop text that was a token
   if (choice.text.stopped()) {  // what a token's text held back may complete a stop text
     choice.end = EndEvent{.by = choice.text.stop_text()};
@@ -259,12 +273,17 @@ Result<> OpenReply::end_choice(Choice& choice) {
   return Ok{};
 }
 
+void OpenReply::add_headers(HeaderList& headers) const {
+  headers.emplace_back("x-request-id", id_);
+  if (!request_.ignored.empty()) headers.emplace_back("x-moracle-ignored", header_list(request_.ignored));
+  if (!request_.changed.empty()) headers.emplace_back("x-moracle-changed", header_list(request_.changed));
+}
+
 void OpenReply::open_stream() {
   if (streaming_) return;
   streaming_ = true;
   HeaderList headers = state_.stream_headers(http_);
-  headers.emplace_back("x-request-id", id_);
-  if (!request_.ignored.empty()) headers.emplace_back("x-moracle-ignored", header_list(request_.ignored));
+  add_headers(headers);
   exchange_->begin_stream(std::move(headers));
 }
 
@@ -360,8 +379,7 @@ void OpenReply::finish() {
     if (request_.return_token_ids) updates.back().prompt_ids = prompt_of(i);
   }
   HttpReply reply{.body = dump(translator_->whole(updates, usage()))};
-  reply.headers.emplace_back("x-request-id", id_);
-  if (!request_.ignored.empty()) reply.headers.emplace_back("x-moracle-ignored", header_list(request_.ignored));
+  add_headers(reply.headers);
   state_.answer(http_, *exchange_, std::move(reply));
   answered_ = true;
   log(200, "done");

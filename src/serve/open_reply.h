@@ -58,7 +58,7 @@ class OpenReply : public std::enable_shared_from_this<OpenReply> {
 
   template <class Work>
   void guard(const Work& work);
-  [[nodiscard]] ReplyText text_of_choice(const PreparedPrompt& prompt) const;
+  [[nodiscard]] ReplyText text_of_choice(std::size_t index) const;
   void receive(std::size_t index, EngineEvent event);
   void handle_backlog();
   void on_event(std::size_t index, EngineEvent event);
@@ -71,6 +71,7 @@ class OpenReply : public std::enable_shared_from_this<OpenReply> {
   [[nodiscard]] bool ended() const;
   [[nodiscard]] std::vector<std::int32_t> prompt_of(std::size_t index) const;
 
+  void add_headers(HeaderList& headers) const;
   void open_stream();
   [[nodiscard]] std::string frames_of(std::size_t index);
   void write(std::string frames);

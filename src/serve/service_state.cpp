@@ -32,7 +32,7 @@ std::string header_list(const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     if (list.size() + name.size() + 2 > kIgnoredBytes) return list + ", ...";
     if (!list.empty()) list += ", ";
-    for (const char c : name) list += is_name_character(c) ? c : '?';
+    for (const char c : name) list += is_name_character(c) || c == '[' || c == ']' ? c : '?';
   }
   return list;
 }

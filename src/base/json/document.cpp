@@ -22,8 +22,10 @@ class DocumentReader {
  public:
   // `base` is the position of `text` in the file.
   DocumentReader(std::string_view text, std::uint64_t base, const std::string& file, const JsonLimits& limits,
-                 std::string_view ordered_member)
-      : scanner_(text, base, file, "json.syntax"), limits_(limits), ordered_member_(ordered_member) {}
+                 std::span<const std::string_view> ordered_members)
+      : scanner_(text, base, file, "json.syntax"), limits_(limits), ordered_members_(ordered_members) {
+    document_.ordered.resize(ordered_members.size());
+  }
 
   Result<JsonDocument> read() {
     MORACLE_TRY(value(document_.json, 0));
@@ -72,17 +74,17 @@ class DocumentReader {
     std::vector<Member> later;
     MORACLE_TRY(scanner_.object([&](std::string key, std::uint64_t byte) -> Result<> {
       note_text(key);
-      const bool ordered = depth == 1 && !ordered_member_.empty() && key == ordered_member_;
+      OrderedJson* const ordered = depth == 1 ? ordered_place(key) : nullptr;
       // Writers sort their keys, or write few. Of many others each would be looked for all over the memory: they wait.
       if (!later.empty() || (members.size() >= kFewMembers && key < members.rbegin()->first)) {
         if (Result<> counted = count_scattered(); !counted.ok()) return counted;
         Json& place = later.emplace_back(std::move(key), byte).value;
-        return ordered ? value(document_.ordered, depth) : value(place, depth);
+        return ordered != nullptr ? value(*ordered, depth) : value(place, depth);
       }
       const std::size_t before = members.size();
       const auto member = members.emplace_hint(members.end(), std::move(key), nullptr);
       if (members.size() == before) return duplicate(member->first, byte);
-      return ordered ? value(document_.ordered, depth) : value(member->second, depth);
+      return ordered != nullptr ? value(*ordered, depth) : value(member->second, depth);
     }));
     return add_sorted(std::move(later), members);
   }
@@ -181,6 +183,13 @@ class DocumentReader {
     return token.starts_with("0.") || token.starts_with("-0.");
   }
 
+  // Where an ordered member's value goes; null: the key names none.
+  OrderedJson* ordered_place(std::string_view key) {
+    const auto name = std::find(ordered_members_.begin(), ordered_members_.end(), key);
+    if (name == ordered_members_.end()) return nullptr;
+    return &document_.ordered[static_cast<std::size_t>(name - ordered_members_.begin())];
+  }
+
   void note_text(std::string_view text) {
     document_.has_nul = document_.has_nul || text.find('\0') != std::string_view::npos;
   }
@@ -215,7 +224,7 @@ class DocumentReader {
 
   JsonScanner scanner_;
   const JsonLimits& limits_;
-  std::string_view ordered_member_;
+  std::span<const std::string_view> ordered_members_;
   JsonDocument document_;
   std::size_t values_ = 0, scattered_ = 0;
 };
@@ -225,7 +234,7 @@ constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 // read(reader) of a text within the limit of bytes.
 template <class Read>
 auto read_text_with(std::string_view text, const std::string& file, const JsonLimits& limits,
-                    std::string_view ordered_member, const Read& read)
+                    std::span<const std::string_view> ordered_members, const Read& read)
     -> decltype(read(std::declval<DocumentReader&>())) {
   if (text.size() > limits.bytes) {
     return Error{.code = "json.size",
@@ -234,15 +243,15 @@ auto read_text_with(std::string_view text, const std::string& file, const JsonLi
                  .found = std::to_string(text.size()) + " bytes"};
   }
   const std::size_t base = text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
-  DocumentReader reader(text.substr(base), base, file, limits, ordered_member);
+  DocumentReader reader(text.substr(base), base, file, limits, ordered_members);
   return read(reader);
 }
 
 }  // namespace
 
 Result<JsonDocument> parse_document(std::string_view text, const std::string& file, JsonLimits limits,
-                                    std::string_view ordered_member) {
-  return read_text_with(text, file, limits, ordered_member, [](DocumentReader& reader) { return reader.read(); });
+                                    std::span<const std::string_view> ordered_members) {
+  return read_text_with(text, file, limits, ordered_members, [](DocumentReader& reader) { return reader.read(); });
 }
 
 Result<OrderedJson> parse_ordered_json(std::string_view text, const std::string& file, JsonLimits limits) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <optional>
 #include <utility>
@@ -14,7 +15,7 @@ namespace moracle::serve {
 
 namespace {
 
-constexpr const char* kMessages = "messages";
+constexpr std::array<std::string_view, 2> kOrdered = {"messages", "tools"};
 
 Error wrong(const char* code, std::string wanted, std::string found) {
   return Error{.code = code, .wanted = std::move(wanted), .found = std::move(found)};
@@ -54,7 +55,9 @@ bool is_finite(const AnyJson& value) {
 Error not_finite(std::string_view body, const JsonDocument& document) {
   const auto& members = document.json.get_ref<const Json::object_t&>();
   const auto field = std::find_if(members.begin(), members.end(), [&](const auto& member) {
-    return member.first == kMessages ? !is_finite(document.ordered) : !is_finite(member.second);
+    const auto name = std::find(kOrdered.begin(), kOrdered.end(), member.first);
+    if (name == kOrdered.end()) return !is_finite(member.second);
+    return !is_finite(document.ordered[static_cast<std::size_t>(name - kOrdered.begin())]);
   });
   Error error = wrong("request.value", "finite numbers",
                       fmt::format("NaN or Infinity at byte {}", find_not_finite(body).value_or(0)));
@@ -82,12 +85,15 @@ Result<RequestBody> parse_body(std::string_view body) {
     return wrong("request.too_large", fmt::format("a body of at most {} bytes", kBodyBytes),
                  fmt::format("{} bytes", body.size()));
   }
-  auto parsed = parse_document(body, "", {.bytes = kBodyBytes, .depth = kBodyDepth, .values = kBodyValues}, kMessages);
+  auto parsed = parse_document(body, "", {.bytes = kBodyBytes, .depth = kBodyDepth, .values = kBodyValues}, kOrdered);
   if (!parsed.ok()) return unreadable(body, std::move(parsed).error());
   if (parsed->has_nul) return invalid_utf8(fmt::format("NUL at byte {}", find_nul(body).value_or(0)));
   if (!parsed->json.is_object()) return wrong("request.type", "a JSON object", parsed->json.type_name());
   if (parsed->has_not_finite) return not_finite(body, *parsed);
-  return RequestBody{.fields = std::move(parsed->json), .messages = std::move(parsed->ordered)};
+  if (!parsed->ordered[1].is_null()) parsed->json["tools"] = Json(parsed->ordered[1]);
+  return RequestBody{.fields = std::move(parsed->json),
+                     .messages = std::move(parsed->ordered[0]),
+                     .tools = std::move(parsed->ordered[1])};
 }
 
 }  // namespace moracle::serve

@@ -8,10 +8,11 @@
 
 namespace moracle::serve {
 
-// An object. Templates see the members of messages in the order of the text.
+// An object. Templates see the members of messages and tools in the order of the text.
 struct RequestBody {
   Json fields;             // "messages" is null here
   OrderedJson messages{};  // null: there are none
+  OrderedJson tools{};     // likewise
 };
 
 // Errors: "request.too_large", "request.invalid_utf8" (bytes, a lone surrogate, NUL; with the byte),

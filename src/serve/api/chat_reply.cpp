@@ -49,13 +49,15 @@ class ChatTranslator final : public OpenAiTranslator {
     for (const ChoiceUpdate& update : choices) {
       const GatheredEvents events(update.events);
       Json choice = choice_json(update.index, logprobs(update), events.end);
-      choice["message"] = {{"role", "assistant"}, {"content", events.text}, {"refusal", nullptr}};
+      const Json calls = whole_calls(update.events, events.end);
+      const bool silent = !calls.empty() && events.text.empty();
+      choice["message"] = {
+          {"role", "assistant"}, {"content", silent ? Json(nullptr) : Json(events.text)}, {"refusal", nullptr}};
       if (options().include_reasoning) {
         const Json reasoning = events.reasoning.empty() ? Json(nullptr) : Json(events.reasoning);
         choice["message"]["reasoning"] = reasoning;
         choice["message"]["reasoning_content"] = reasoning;
       }
-      const Json calls = whole_calls(update.events);
       if (!calls.empty()) choice["message"]["tool_calls"] = calls;
       if (update.token_ids) choice["token_ids"] = *update.token_ids;
       if (update.prompt_ids) choice["prompt_token_ids"] = *update.prompt_ids;
@@ -92,8 +94,8 @@ class ChatTranslator final : public OpenAiTranslator {
     return {{"content", std::move(content)}, {"refusal", nullptr}};
   }
 
-  // The calls of a reply in one piece, each with its name and all of its arguments.
-  static Json whole_calls(std::span<const ReplyEvent> events) {
+  // The calls of a reply in one piece, each with its name and all of its arguments; one that is cut is left out.
+  static Json whole_calls(std::span<const ReplyEvent> events, const EndEvent* end) {
     Json calls = Json::array();
     for (const ReplyEvent& event : events) {
       if (const auto* const start = std::get_if<CallStartEvent>(&event)) {
@@ -103,6 +105,7 @@ class ChatTranslator final : public OpenAiTranslator {
         calls[static_cast<std::size_t>(piece->index)]["function"]["arguments"].get_ref<std::string&>() += piece->text;
       }
     }
+    if (end != nullptr && end->in_call && !calls.empty()) calls.erase(calls.size() - 1);
     return calls;
   }
 };

@@ -118,7 +118,17 @@ Json scalars_schema() {
 }
 
 Json tools_schema() {
-  return {{"type", "array"}, {"maxItems", 0}};
+  const Json name = {{"type", "string"}, {"pattern", fmt::format("^[a-zA-Z0-9_-]{{1,{}}}$", kToolNameBytes)}};
+  const Json function = {{"type", "object"},
+                         {"required", Json::array({"name"})},
+                         {"properties",
+                          {{"name", name},
+                           {"description", or_null("string")},
+                           {"parameters", or_null("object")},
+                           {"strict", or_null("boolean")}}}};
+  return list_schema(kMostTools, {{"type", "object"},
+                                  {"required", Json::array({"type", "function"})},
+                                  {"properties", {{"type", {{"const", "function"}}}, {"function", function}}}});
 }
 
 constexpr std::array kToolChoices = {"none", "auto"};
@@ -220,9 +230,9 @@ constexpr std::array kAfterSampling = {
     flag("add_special_tokens", kBoth, "Encode with the tokenizer's special tokens (default: true; chat: false)"),
     flag("stream", kEach, "Server-sent events, one for each piece"),
     shaped("stream_options", kBoth, stream_options_schema, "include_usage, continuous_usage_stats"),
-    shaped("tools", kChat, tools_schema, "An empty list: calls of tools are not served yet"),
-    shaped("tool_choice", kChat, tool_choice_schema, "none or auto"),
-    flag("parallel_tool_calls", kChat, "Without tools it has no effect"),
+    shaped("tools", kChat, tools_schema, "Functions that the model may call; names differ"),
+    shaped("tool_choice", kChat, tool_choice_schema, "none: the model is told of no tools; auto"),
+    flag("parallel_tool_calls", kChat, "false ends a reply behind its first call"),
     shaped("response_format", kBoth, format_schema, R"({"type": "text"})"),
     word("reasoning_effort", kChat, "A variable of the chat template"),
     shaped("reasoning", kChat, reasoning_schema, "effort: the same as reasoning_effort"),
@@ -259,7 +269,7 @@ constexpr std::array kAfterSampling = {
     refuse("regex", "it is spelled structured_outputs, which is not served yet"),
     refuse("ebnf", "grammars are not served"),
     refuse("format", kNoStructure),
-    refuse("functions", "it is spelled tools, which is not served yet"),
+    refuse("functions", "it is spelled tools"),
     refuse("function_call", "it is spelled tool_choice", "\"none\""),
     refuse("modalities", "replies are text", R"(["text"])"),
     refuse("audio", "replies are text"),

@@ -54,26 +54,34 @@ Result<> join_content(OrderedJson& message, const std::string& where) {
   return Ok{};
 }
 
-// Arguments of calls that earlier turns made: templates expect objects, clients send JSON as text.
-Result<> open_arguments(OrderedJson& message, const std::string& where) {
+// Arguments of calls that earlier turns made: clients send JSON as text. What is no object becomes one with a member.
+void open_arguments(OrderedJson& function, const std::string& where, std::vector<std::string>& changed) {
+  OrderedJson& arguments = function["arguments"];
+  if (arguments.is_object()) return;
+  const std::string text = arguments.is_string() ? arguments.get<std::string>() : std::string();
+  if (arguments.is_null() || (arguments.is_string() && text.empty())) {
+    arguments = OrderedJson::object();
+    return;
+  }
+  auto parsed = parse_ordered_json(text, "", {.bytes = kBodyBytes, .depth = kBodyDepth, .values = kBodyValues});
+  if (parsed.ok() && parsed->is_object()) {
+    arguments = *std::move(parsed);
+    return;
+  }
+  arguments = OrderedJson{{"arguments", arguments}};
+  changed.push_back(where + ".arguments");
+}
+
+Result<> check_calls(OrderedJson& message, const std::string& where, std::vector<std::string>& changed) {
   const auto calls = message.find("tool_calls");
   if (calls == message.end() || calls->is_null()) return Ok{};
   if (!calls->is_array()) return wrong("request.type", where, "a list of calls", calls->type_name());
   for (std::size_t i = 0; i < calls->size(); ++i) {
     OrderedJson& call = (*calls)[i];
+    const std::string place = fmt::format("{}[{}].function", where, i);
     if (!call.is_object() || !call.contains("function") || !call["function"].is_object())
-      return wrong("request.type", fmt::format("{}[{}].function", where, i), "an object", "none");
-    OrderedJson& function = call["function"];
-    if (!function.contains("arguments") || !function["arguments"].is_string()) continue;
-    const std::string text = function["arguments"].get<std::string>();
-    const std::string place = fmt::format("{}[{}].function.arguments", where, i);
-    auto parsed = parse_ordered_json(text.empty() ? "{}" : text, "",
-                                     {.bytes = kBodyBytes, .depth = kBodyDepth, .values = kBodyValues});
-    if (!parsed.ok()) {
-      const Error& error = parsed.error();
-      return wrong("request.value", place, "JSON, " + error.wanted, error.found + " at " + error.where);
-    }
-    function["arguments"] = *std::move(parsed);
+      return wrong("request.type", place, "an object", "none");
+    open_arguments(call["function"], place, changed);
   }
   return Ok{};
 }
@@ -98,7 +106,7 @@ Result<> check_members(const OrderedJson& message, const std::string& where) {
   return Ok{};
 }
 
-Result<> check_message(OrderedJson& message, const std::string& where) {
+Result<> check_message(OrderedJson& message, const std::string& where, std::vector<std::string>& changed) {
   if (!message.is_object()) return wrong("request.type", where, "an object", message.type_name());
   const auto role = message.find("role");
   if (role == message.end() || !role->is_string()) return wrong("request.missing", where + ".role", "a role", "none");
@@ -116,12 +124,51 @@ Result<> check_message(OrderedJson& message, const std::string& where) {
   }
   if (message.contains("reasoning") && !message.contains("reasoning_content"))
     message["reasoning_content"] = message["reasoning"];
-  return open_arguments(message, where + ".tool_calls");
+  return check_calls(message, where + ".tool_calls", changed);
 }
+
+// Results belong to calls of the assistant's last turn, by their ids or by their order. Others, which templates know no
+// way to write, become words of the user.
+class ResultOwners {
+ public:
+  void see(OrderedJson& message, const std::string& where, std::vector<std::string>& changed) {
+    const auto& role = message["role"].get_ref<const std::string&>();
+    if (role == "tool") {
+      see_result(message, where, changed);
+      return;
+    }
+    open_.clear();
+    const auto calls = message.find("tool_calls");
+    if (role != "assistant" || calls == message.end() || !calls->is_array()) return;
+    for (const OrderedJson& call : *calls) {
+      const auto id = call.find("id");
+      open_.push_back(id != call.end() && id->is_string() ? id->get<std::string>() : std::string());
+    }
+  }
+
+ private:
+  void see_result(OrderedJson& message, const std::string& where, std::vector<std::string>& changed) {
+    const auto id = message.find("tool_call_id");
+    const bool named = id != message.end() && id->is_string();
+    auto owner = named ? std::find(open_.begin(), open_.end(), id->get_ref<const std::string&>()) : open_.begin();
+    if (owner == open_.end()) owner = std::find(open_.begin(), open_.end(), std::string());  // a call without an id
+    if (owner != open_.end()) {
+      if (!named && !owner->empty()) message["tool_call_id"] = *owner;
+      if (!named) changed.push_back(where + ".tool_call_id");
+      open_.erase(owner);
+      return;
+    }
+    OrderedJson content = message["content"].is_null() ? OrderedJson("") : message["content"];
+    message = OrderedJson{{"role", "user"}, {"content", std::move(content)}};
+    changed.push_back(where + ".role");
+  }
+
+  std::vector<std::string> open_;  // ids of calls without a result
+};
 
 }  // namespace
 
-Result<OrderedJson> read_messages(OrderedJson messages) {
+Result<OrderedJson> read_messages(OrderedJson messages, std::vector<std::string>& changed) {
   if (messages.is_null()) return wrong("request.missing", "messages", "a list of messages", "none");
   if (!messages.is_array() || messages.empty())
     return wrong("request.type", "messages", "a list of at least one message", messages.type_name());
@@ -129,8 +176,12 @@ Result<OrderedJson> read_messages(OrderedJson messages) {
     return wrong("request.limit", "messages", fmt::format("at most {} messages", kMostMessages),
                  std::to_string(messages.size()));
   }
-  for (std::size_t i = 0; i < messages.size(); ++i)
-    MORACLE_TRY(check_message(messages[i], fmt::format("messages[{}]", i)));
+  ResultOwners owners;
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    const std::string where = fmt::format("messages[{}]", i);
+    MORACLE_TRY(check_message(messages[i], where, changed));
+    owners.see(messages[i], where, changed);
+  }
   return messages;
 }
 

@@ -54,19 +54,49 @@ Result<PreparedPrompt> encode_chat(const ChatRequest& chat, const ApiRequest& ap
   return prompt;
 }
 
-// A message without content is rendered as the template says, or, where that knows texts alone, as one with an empty
-// text.
-Result<PreparedPrompt> prepare_chat(const ApiRequest& api, const ModelText& text) {
-  const ChatRequest& chat = api.chat;
-  auto prompt = encode_chat(chat, api, text);
-  const auto is_empty = [](const OrderedJson& message) { return message.at("content").is_null(); };
-  const bool has_empty = std::any_of(chat.messages.begin(), chat.messages.end(), is_empty);
-  if (prompt.ok() || prompt.error().code != "template.undefined" || !has_empty) return prompt;
-  ChatRequest filled = chat;
-  for (OrderedJson& message : filled.messages) {
-    if (is_empty(message)) message["content"] = "";
+// Some templates write arguments of calls as they are, and want JSON as text.
+void close_arguments(OrderedJson& messages) {
+  for (OrderedJson& message : messages) {
+    const auto calls = message.find("tool_calls");
+    if (calls == message.end() || !calls->is_array()) continue;
+    for (OrderedJson& call : *calls) {
+      OrderedJson& arguments = call["function"]["arguments"];
+      arguments = arguments.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+    }
   }
-  return encode_chat(filled, api, text);
+}
+
+Result<> check_tools(const ApiRequest& api, const ModelText& text) {
+  if (!api.tools.may_call() || text.learned().calls != nullptr) return Ok{};
+  return Error{.code = "request.tools_unsupported",
+               .where = "tools",
+               .wanted = "a model whose chat template writes calls of tools in a syntax that is known",
+               .found = "another",
+               .advice = "where you know the syntax, start the server with --tool-format: " + call_syntax_names()};
+}
+
+// Empty texts in place of content and descriptions that clients leave out. False: there are all.
+bool fill_texts(ChatRequest& chat) {
+  bool filled = false;
+  const auto fill = [&](OrderedJson& owner, const char* name) {
+    if (owner.contains(name) && !owner[name].is_null()) return;
+    owner[name] = "";
+    filled = true;
+  };
+  for (OrderedJson& message : chat.messages) fill(message, "content");
+  for (OrderedJson& tool : chat.tools) fill(tool["function"], "description");
+  return filled;
+}
+
+// A message without content and a tool without a description are rendered as the template says, or, where that knows
+// texts alone, with an empty one.
+Result<PreparedPrompt> prepare_chat(const ApiRequest& api, const ModelText& text) {
+  MORACLE_TRY(check_tools(api, text));
+  ChatRequest chat = api.chat;
+  if (text.learned().text_arguments) close_arguments(chat.messages);
+  auto prompt = encode_chat(chat, api, text);
+  if (prompt.ok() || prompt.error().code != "template.undefined" || !fill_texts(chat)) return prompt;
+  return encode_chat(chat, api, text);
 }
 
 Result<PreparedPrompt> prepare_prompt(const PromptInput& input, const ApiRequest& api, const ModelText& text) {

@@ -1,5 +1,7 @@
 #include "serve/api/reply_text.h"
 
+#include <type_traits>
+
 namespace moracle::serve {
 
 namespace {
@@ -10,6 +12,9 @@ bool joins(std::vector<ReplyEvent>& events, const ReplyEvent& event) {
   const auto* const next = std::get_if<Event>(&event);
   auto* const last = events.empty() ? nullptr : std::get_if<Event>(&events.back());
   if (next == nullptr || last == nullptr) return false;
+  if constexpr (std::is_same_v<Event, CallArgumentsEvent>) {
+    if (last->index != next->index) return false;
+  }
   last->text += next->text;
   return true;
 }
@@ -22,13 +27,16 @@ ReplyText::ReplyText(const Tokenizer& tokenizer, ReplyTextOptions options)
                         .min_tokens = options.min_tokens,
                         .skip_special_tokens = options.skip_special_tokens,
                         .format = options.format}) {
-  if (options.format) reader_.emplace(*std::move(options.format), options.prompt);
+  if (options.format) reader_.emplace(*std::move(options.format), options.prompt, std::move(options.calls));
   if (!options.echo.empty()) add(TextEvent{.text = std::move(options.echo)});
 }
 
 void ReplyText::add(ReplyEvent&& event) {
   in_reasoning_ = std::holds_alternative<ReasoningEvent>(event);
-  if (!joins<TextEvent>(events_, event) && !joins<ReasoningEvent>(events_, event)) events_.push_back(std::move(event));
+  if (std::holds_alternative<CallStartEvent>(event)) ++begun_calls_;
+  const bool joined = joins<TextEvent>(events_, event) || joins<ReasoningEvent>(events_, event) ||
+                      joins<CallArgumentsEvent>(events_, event);
+  if (!joined) events_.push_back(std::move(event));
 }
 
 // Made where it is used: objects move.
@@ -51,22 +59,26 @@ void ReplyText::count_tokens() {
 }
 
 Result<> ReplyText::push(std::int32_t id) {
-  if (stopped()) return Ok{};
+  if (stopped() || has_last_call()) return Ok{};
   ++uncounted_tokens_;
   MORACLE_TRY(text_.push(id, emit()));
   if (has_events()) count_tokens();
   return Ok{};
 }
 
-Result<> ReplyText::finish() {
+Result<> ReplyText::finish(bool cut) {
   MORACLE_TRY(text_.finish(emit()));
-  if (reader_) reader_->finish([this](ReplyEvent&& event) { add(std::move(event)); });
+  if (reader_) reader_->finish([this](ReplyEvent&& event) { add(std::move(event)); }, cut && !stopped());
   count_tokens();
   return Ok{};
 }
 
 void ReplyText::end(EndEvent event, std::string rest) {
   if (!rest.empty()) add(TextEvent{.text = std::move(rest)});
+  if (reader_) {
+    event.in_call = begun_calls_ > reader_->calls();
+    if (event.reason == EndEvent::Reason::stop && reader_->calls() > 0) event.reason = EndEvent::Reason::tool_calls;
+  }
   events_.emplace_back(std::move(event));
 }
 

@@ -185,24 +185,6 @@ Result<> read_common(const Json& body, ApiRequest& request) {
 
 // --- chat ---
 
-Result<> check_tools(const Json& body) {
-  if (has_field(body, "tools") && !(body["tools"].is_array() && body["tools"].empty())) {
-    return Error{.code = "request.unsupported",
-                 .where = "tools",
-                 .wanted = "a request without tools",
-                 .found = body["tools"].is_array() ? fmt::format("{} tools", body["tools"].size()) : "no list",
-                 .advice = "calls of tools are not served yet"};
-  }
-  if (!has_field(body, "tool_choice")) return Ok{};
-  const Json& choice = body["tool_choice"];
-  if (choice == Json("none") || choice == Json("auto")) return Ok{};
-  return Error{.code = "request.unsupported",
-               .where = "tool_choice",
-               .wanted = "none or auto",
-               .found = choice.is_string() ? "another" : choice.type_name(),
-               .advice = "calls of tools are not served yet"};
-}
-
 // A member of "reasoning", as several providers have it.
 Result<> read_reasoning(const std::string& name, const Json& value, ApiRequest& request) {
   const std::string where = "reasoning." + name.substr(0, kNameBytes);
@@ -250,9 +232,13 @@ Result<> read_template_arguments(const Json& body, ApiRequest& request) {
   return Ok{};
 }
 
-Result<> read_chat(const Json& body, OrderedJson messages, ApiRequest& request) {
-  MORACLE_TRY(check_tools(body));
-  MORACLE_ASSIGN(request.chat.messages, read_messages(std::move(messages)));
+Result<> read_chat(RequestBody parsed, ApiRequest& request) {
+  const Json& body = parsed.fields;
+  // Another API's request has them among its fields alone.
+  if (parsed.tools.is_null()) parsed.tools = OrderedJson(body.value("tools", Json()));
+  MORACLE_ASSIGN(request.tools, read_tools(std::move(parsed.tools), body));
+  request.chat.tools = request.tools.tools;
+  MORACLE_ASSIGN(request.chat.messages, read_messages(std::move(parsed.messages), request.changed));
   if (request.max_tokens == 0) return wrong("request.value", "max_tokens", "a whole number of at least 1", "0");
   read_flag(body, "include_reasoning", request.include_reasoning);
   read_flag(body, "continue_final_message", request.continue_final_message);
@@ -322,7 +308,7 @@ Result<ApiRequest> read_request(GenerationApi api, RequestBody body, bool strict
   MORACLE_TRY(check_fields(body.fields, api, request.ignored));
   MORACLE_TRY(read_common(body.fields, request));
   if (api == GenerationApi::chat) {
-    MORACLE_TRY(read_chat(body.fields, std::move(body.messages), request));
+    MORACLE_TRY(read_chat(std::move(body), request));
   } else {
     MORACLE_TRY(read_completion(body.fields, request));
   }
@@ -332,6 +318,13 @@ Result<ApiRequest> read_request(GenerationApi api, RequestBody body, bool strict
                  .wanted = "a field that is known",
                  .found = "one that is not",
                  .advice = "leave it out: this server runs with --strict"};
+  }
+  if (strict && !request.changed.empty()) {
+    return Error{.code = "request.value",
+                 .where = request.changed.front(),
+                 .wanted = "a conversation as the model had it: results of calls that were made, arguments in JSON",
+                 .found = "another",
+                 .advice = "this server runs with --strict, and mends no conversation"};
   }
   return request;
 }

@@ -16,6 +16,7 @@
 #include "generate/sampling_fields.h"
 #include "serve/api/body.h"
 #include "serve/api/fields.h"
+#include "serve/api/tools.h"
 #include "text/template/chat_templates.h"
 
 namespace moracle::serve {
@@ -34,6 +35,7 @@ struct ApiRequest {
 
   // Chat.
   ChatRequest chat{};
+  ToolUse tools{};
   bool include_reasoning = true;
   bool continue_final_message = false;
   // Completions.
@@ -65,6 +67,7 @@ struct ApiRequest {
   Json echoed{};                        // what the API's replies repeat of the request; null: nothing
 
   std::vector<std::string> ignored{};  // names that nobody knows
+  std::vector<std::string> changed{};  // places of messages that were mended
 
   // Prepared: templates and tokenizer have done their work.
   std::vector<PreparedPrompt> prompts{};
@@ -80,7 +83,8 @@ struct ApiRequest {
   }
 };
 
-// `strict` refuses names that nobody knows. Errors: those of check_fields and read_messages, "request.missing",
+// `strict` refuses names that nobody knows and messages that must be mended. Errors: those of check_fields,
+// read_messages and read_tools, "request.missing",
 // "request.limit", "request.value", "request.type", "request.unsupported", each with the field.
 Result<ApiRequest> read_request(GenerationApi api, RequestBody body, bool strict);
 

@@ -23,12 +23,19 @@ constexpr std::array kRoutes = {Route{.path = "/v1/chat/completions",
 
 void describe(OpenApi& document) {
   const Json text = schema::text();
+  const Json call =
+      schema::object({"id", "type", "function"},
+                     {{"id", text},
+                      {"type", schema::words({"function"})},
+                      {"function", schema::object({"name", "arguments"}, {{"name", text}, {"arguments", text}})}});
   document.schemas["ChatRequest"] = body_schema(GenerationApi::chat, "messages");
-  document.schemas["ChatReply"] = schema::reply(
-      schema::object({"index", "message", "finish_reason"},
-                     {{"index", schema::integer()},
-                      {"message", schema::object({"role", "content"}, {{"role", text}, {"content", text}})},
-                      {"finish_reason", schema::words({"stop", "length"})}}));
+  document.schemas["ChatReply"] = schema::reply(schema::object(
+      {"index", "message", "finish_reason"},
+      {{"index", schema::integer()},
+       {"message", schema::object({"role", "content"}, {{"role", text},
+                                                        {"content", {{"type", Json::array({"string", "null"})}}},
+                                                        {"tool_calls", {{"type", "array"}, {"items", call}}}})},
+       {"finish_reason", schema::words({"stop", "length", "tool_calls"})}}));
   document.paths["/v1/chat/completions"]["post"] =
       post_operation("Continue a conversation", schema::ref("ChatRequest"), schema::ref("ChatReply"), true);
 }

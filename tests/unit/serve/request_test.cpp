@@ -20,9 +20,12 @@ Result<ApiRequest> parse_request(GenerationApi api, const std::string& body, boo
   MORACLE_ASSIGN(RequestBody parsed, parse_body(body));
   return read_request(api, std::move(parsed), strict);
 }
-Result<OrderedJson> parse_messages(const std::string& body) {
+Result<OrderedJson> parse_messages(const std::string& body, std::vector<std::string>* places = nullptr) {
   MORACLE_ASSIGN(RequestBody parsed, parse_body(body));
-  return read_messages(std::move(parsed.messages));
+  std::vector<std::string> changed;
+  auto messages = read_messages(std::move(parsed.messages), changed);
+  if (places != nullptr) *places = changed;
+  return messages;
 }
 
 // What is wrong with a body.
@@ -116,8 +119,8 @@ TEST(ServeRequest, RefusedFieldsNameThemselves) {
 
 TEST(ServeRequest, WhatCannotBeDoneIsNeverIgnored) {
   const std::vector<std::pair<std::string, std::string>> bodies = {
-      {R"("tools": [{"type": "function", "function": {"name": "f"}}])", "tools"},
       {R"("tool_choice": "required")", "tool_choice"},
+      {R"("tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "required")", "tool_choice"},
       {R"("tool_choice": {"type": "function", "function": {"name": "f"}})", "tool_choice"},
       {R"("response_format": {"type": "json_object"})", "response_format"},
       {R"("response_format": {"type": "json_schema", "json_schema": {}})", "response_format"},
@@ -338,11 +341,94 @@ TEST(ServeRequest, MessagesBecomeWhatTemplatesExpect) {
   for (const char* const bad :
        {R"({})", R"({"messages": []})", R"({"messages": [5]})", R"({"messages": [{}]})",
         R"({"messages": [{"role": "robot", "content": ""}]})", R"({"messages": [{"role": "user", "content": 5}]})",
-        R"({"messages": [{"role": "assistant", "tool_calls": [{"function": {"arguments": "{"}}]}]})"})
+        R"({"messages": [{"role": "assistant", "tool_calls": [5]}]})"})
     EXPECT_FALSE(parse_messages(bad).ok()) << bad;
-  const auto call =
-      parse_messages(R"({"messages": [{"role": "assistant", "tool_calls": [{"function": {"arguments": "{"}}]}]})");
-  EXPECT_EQ(call.error().message().find("download"), std::string::npos) << "a client's text is no file";
+}
+
+TEST(ServeRequest, OldTurnsThatClientsHaveBrokenAreMended) {
+  const std::string body = R"({"messages": [
+    {"role": "tool", "tool_call_id": "0", "content": "of nothing"},
+    {"role": "assistant", "tool_calls": [
+      {"id": "1", "function": {"name": "f", "arguments": "{\"a\": "}},
+      {"id": "2", "function": {"name": "f", "arguments": "[1]"}},
+      {"id": "3", "function": {"name": "f", "arguments": ""}},
+      {"id": "4", "function": {"name": "f"}}]},
+    {"role": "tool", "tool_call_id": "2", "content": "b"},
+    {"role": "tool", "content": "a"},
+    {"role": "tool", "tool_call_id": "9", "content": null},
+    {"role": "user", "content": "and?"},
+    {"role": "tool", "tool_call_id": "3", "content": "late"}]})";
+  std::vector<std::string> changed;
+  const auto messages = parse_messages(body, &changed);
+  ASSERT_TRUE(messages.ok()) << messages.error().message();
+  EXPECT_EQ(changed, (std::vector<std::string>{"messages[0].role", "messages[1].tool_calls[0].function.arguments",
+                                               "messages[1].tool_calls[1].function.arguments",
+                                               "messages[3].tool_call_id", "messages[4].role", "messages[6].role"}));
+  const auto& calls = (*messages)[1]["tool_calls"];
+  EXPECT_EQ(calls[0]["function"]["arguments"], OrderedJson({{"arguments", "{\"a\": "}}));
+  EXPECT_EQ(calls[1]["function"]["arguments"], OrderedJson({{"arguments", "[1]"}}));
+  EXPECT_EQ(calls[2]["function"]["arguments"], OrderedJson::object());
+  EXPECT_EQ(calls[3]["function"]["arguments"], OrderedJson::object());
+  EXPECT_EQ((*messages)[0], OrderedJson({{"role", "user"}, {"content", "of nothing"}}));
+  EXPECT_EQ((*messages)[3]["tool_call_id"], "1");
+  EXPECT_EQ((*messages)[4], OrderedJson({{"role", "user"}, {"content", ""}}));
+  EXPECT_TRUE(parse_request(GenerationApi::chat, body, false).ok());
+  EXPECT_EQ(refusal(GenerationApi::chat, body, true).param, "messages[0].role");
+}
+
+TEST(ServeRequest, ToolsAreCheckedAndKeepTheirOrder) {
+  const auto request = parse_request(GenerationApi::chat, chat(R"("parallel_tool_calls": false, "tools": [
+    {"type": "function", "function": {"name": "z", "strict": true, "description": "d", "parameters":
+      {"type": "object", "properties": {"b": {"type": "integer"}, "a": {"type": "string"}}}}},
+    {"function": {"name": "a-B_9", "description": null}, "type": "function"}])"),
+                                     true);
+  ASSERT_TRUE(request.ok()) << request.error().message();
+  EXPECT_TRUE(request->tools.may_call());
+  EXPECT_EQ(request->tools.max_calls, 1);
+  EXPECT_TRUE(request->tools.schemas.types_of("z", "b").integer);
+  EXPECT_EQ(
+      request->chat.tools.dump(),
+      R"([{"type":"function","function":{"name":"z","description":"d","parameters":{"type":"object","properties":)"
+      R"({"b":{"type":"integer"},"a":{"type":"string"}}}}},)"
+      R"({"type":"function","function":{"name":"a-B_9","parameters":{"type":"object","properties":{}}}}])");
+  const std::string f = R"({"type": "function", "function": {"name": "f"}})";
+  const auto none = parse_request(GenerationApi::chat, chat("\"tools\": [" + f + "], \"tool_choice\": \"none\""), true);
+  ASSERT_TRUE(none.ok());
+  EXPECT_FALSE(none->tools.may_call());
+  EXPECT_TRUE(none->chat.tools.is_null());
+  const std::vector<std::pair<std::string, std::string>> bad = {
+      {"\"tools\": 5", "tools"},
+      {"\"tools\": [5]", "tools[0]"},
+      {"\"tools\": [" + f + "," + f + "]", "tools[1].function.name"},
+      {R"("tools": [{"type": "web_search"}])", "tools[0].type"},
+      {R"("tools": [{"type": "function"}])", "tools[0].function"},
+      {R"("tools": [{"type": "function", "function": {}}])", "tools[0].function.name"},
+      {R"("tools": [{"type": "function", "function": {"name": "a b"}}])", "tools[0].function.name"},
+      {R"("tools": [{"type": "function", "function": {"name": ""}}])", "tools[0].function.name"},
+      {R"("tools": [{"type": "function", "function": {"name": ")" + std::string(65, 'a') + "\"}}]",
+       "tools[0].function.name"},
+      {R"("tools": [{"type": "function", "function": {"name": "f", "parameters": []}}])",
+       "tools[0].function.parameters"},
+      {R"("tools": [{"type": "function", "function": {"name": "f", "description": 1}}])",
+       "tools[0].function.description"},
+      {R"("tools": [{"type": "function", "function": {"name": "f", "parameters": {"x": NaN}}}])", "tools"},
+      {"\"tools\": [" + f + R"(], "tool_choice": {"type": "function", "function": {"name": "g"}})", "tool_choice"},
+      {"\"tools\": [" + f + R"(], "tool_choice": {"type": "function", "function": {"name": "f"}})", "tool_choice"},
+      {"\"tools\": [" + f + R"(], "tool_choice": "any")", "tool_choice"},
+      {R"("tool_choice": 5)", "tool_choice"}};
+  for (const auto& [more, param] : bad) {
+    const ApiError error = chat_refusal(more);
+    EXPECT_EQ(error.status, 400) << more;
+    EXPECT_EQ(error.param, param) << more;
+  }
+  std::string many;
+  for (int i = 0; i <= 256; ++i)
+    many += (i > 0 ? "," : "") + (R"({"type": "function", "function": {"name": "f)" + std::to_string(i) + "\"}}");
+  EXPECT_EQ(chat_refusal("\"tools\": [" + many + "]").code, "limit");
+  EXPECT_EQ(chat_refusal(R"("tools": [{"type": "function", "function": {"name": "f", "parameters": {"description": ")" +
+                         std::string(kSchemaBytes, 'x') + "\"}}}]")
+                .code,
+            "limit");
 }
 
 TEST(ServeRequest, ErrorsHaveTheShapeThatClientsRead) {

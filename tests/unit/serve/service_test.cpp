@@ -96,7 +96,7 @@ TEST_F(ServeTest, TokenizesAndBack) {
   EXPECT_LT(count(R"(, "add_generation_prompt": false)"), count(""));
   for (const char* const more :
        {R"(, "add_special_tokens": "no")", R"(, "add_generation_prompt": 1)", R"(, "return_token_strs": 1)",
-        R"(, "chat_template": "{{ 1 }}")", R"(, "tools": [{"type": "function", "function": {"name": "f"}}])"})
+        R"(, "chat_template": "{{ 1 }}")", R"(, "tools": [{"type": "function", "function": {"name": "a b"}}])"})
     EXPECT_EQ(post("/tokenize", asked + more + "}").status, 400) << more;
   EXPECT_EQ(post("/tokenize", R"({"prompt": "a", "add_special_tokens": "no"})").status, 400);
   EXPECT_EQ(post("/tokenize", R"({"prompt": "a", "model": "third"})").json()["error"]["code"], "model_not_found");
