@@ -359,6 +359,7 @@ class AnthropicTranslator final : public ReplyTranslator {
   Json whole(std::span<const ChoiceUpdate> choices, const ReplyUsage& usage) override {
     Json blocks = Json::array();
     for (const ReplyEvent& event : choices.front().events) add(event, blocks);
+    if (cut_in_call_) blocks.erase(blocks.size() - 1);  // half of its arguments are no JSON
     for (Json& block : blocks) {
       if (block["type"] == "tool_use") {
         block["input"] = Json::parse(block["input"].get_ref<const std::string&>(), nullptr, false);
@@ -383,6 +384,7 @@ class AnthropicTranslator final : public ReplyTranslator {
   }
 
   void end(const EndEvent& event) {
+    cut_in_call_ = event.in_call && calls_;
     const auto* const text = std::get_if<std::string>(&event.by);
     if (text != nullptr) stop_sequence_ = *text;
     stop_reason_ = event.reason == EndEvent::Reason::length ? "max_tokens"
@@ -462,6 +464,7 @@ class AnthropicTranslator final : public ReplyTranslator {
   Block open_ = Block::none;
   std::int64_t index_ = 0;
   bool calls_ = false;
+  bool cut_in_call_ = false;
   Json stop_reason_, stop_sequence_;
 };
 

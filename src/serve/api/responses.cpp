@@ -322,6 +322,7 @@ class ResponsesTranslator final : public ReplyTranslator {
 
   Json whole(std::span<const ChoiceUpdate> choices, const ReplyUsage& usage) override {
     for (const ReplyEvent& one : choices.front().events) static_cast<void>(frame(one));
+    if (cut_in_call_) output_.erase(output_.size() - 1);  // half of its arguments are no JSON
     return response(cut_ ? "incomplete" : "completed", usage_json(usage));
   }
 
@@ -395,6 +396,7 @@ class ResponsesTranslator final : public ReplyTranslator {
                             },
                             [&](const EndEvent& end) {
                               cut_ = end.reason == EndEvent::Reason::length;
+                              cut_in_call_ = end.in_call && open_ == Item::call;
                               out = closed();
                             }},
                one);
@@ -471,7 +473,8 @@ class ResponsesTranslator final : public ReplyTranslator {
   Json output_ = Json::array();
   Item open_ = Item::none;
   std::int64_t sequence_ = 0;
-  bool cut_ = false;  // by max_output_tokens
+  bool cut_ = false;          // by max_output_tokens
+  bool cut_in_call_ = false;  // the last item is a call that is not whole
 };
 
 }  // namespace

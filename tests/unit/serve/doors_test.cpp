@@ -253,6 +253,19 @@ TEST(ResponsesReply, WhatIsCutIsIncomplete) {
             Json::parse(R"({"type": "error", "message": "m", "code": "c", "param": null, "sequence_number": 6})"));
 }
 
+TEST(DoorsReply, AHalfCallIsNoneInOnePiece) {
+  const std::vector<ReplyEvent> events = {TextEvent{"a"}, CallStartEvent{0, "call_1", "add"},
+                                          CallArgumentsEvent{0, R"({"a": )"},
+                                          EndEvent{.reason = EndEvent::Reason::length, .in_call = true}};
+  const Json message = make_anthropic_translator(options())->whole(std::vector{update_of(events)}, kUsage);
+  EXPECT_EQ(message["content"], Json::parse(R"([{"type": "text", "text": "a"}])"));
+  EXPECT_EQ(message["stop_reason"], "max_tokens");
+  const Json response = make_responses_translator(options())->whole(std::vector{update_of(events)}, kUsage);
+  ASSERT_EQ(response["output"].size(), 1U);
+  EXPECT_EQ(response["output"][0]["type"], "message");
+  EXPECT_EQ(response["status"], "incomplete");
+}
+
 // --- over a socket ---
 
 using Doors = test::ServeFixture;
