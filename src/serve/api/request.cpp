@@ -9,7 +9,7 @@
 #include <variant>
 
 #include "generate/request.h"
-#include "serve/api/messages.h"
+#include "serve/api/chat/messages.h"
 
 namespace moracle::serve {
 

@@ -15,8 +15,8 @@
 #include "generate/request.h"
 #include "generate/sampling_fields.h"
 #include "serve/api/body.h"
+#include "serve/api/chat/tools.h"
 #include "serve/api/fields.h"
-#include "serve/api/tools.h"
 #include "text/template/chat_templates.h"
 
 namespace moracle::serve {

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "serve/api/api_error.h"
+#include "serve/api/chat/messages.h"
 #include "serve/api/fields.h"
-#include "serve/api/messages.h"
 
 namespace moracle::serve {
 namespace {

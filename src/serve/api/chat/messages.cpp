@@ -1,4 +1,4 @@
-#include "serve/api/messages.h"
+#include "serve/api/chat/messages.h"
 
 #include <fmt/format.h>
 

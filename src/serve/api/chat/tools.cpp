@@ -1,4 +1,4 @@
-#include "serve/api/tools.h"
+#include "serve/api/chat/tools.h"
 
 #include <fmt/format.h>
 
