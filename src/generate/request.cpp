@@ -63,6 +63,8 @@ Result<> check(const Request& request, std::int64_t vocabulary) {
   if (request.min_tokens < 0 || (request.max_tokens && request.min_tokens > *request.max_tokens)) {
     return range_error("min_tokens", "from 0 to max_tokens", std::to_string(request.min_tokens));
   }
+  if (request.output && request.end_ids.empty())
+    return range_error("output", "an end token, which a held answer ends with", "none");
   if (request.logprobs && (*request.logprobs < 0 || *request.logprobs > kMostTopLogprobs)) {
     return range_error("logprobs", "from 0 to " + std::to_string(kMostTopLogprobs), std::to_string(*request.logprobs));
   }

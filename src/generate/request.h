@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -11,6 +12,7 @@
 #include "base/result.h"
 #include "generate/sampling_fields.h"
 #include "kernels/args/sample.h"
+#include "text/constrain/constraint.h"
 
 namespace moracle {
 
@@ -27,11 +29,12 @@ struct Request {
   SamplingOptions sampling{};
   // Tokens of the answer at most; empty: as many as context and KV budget hold. 0 only with `echo` or `state`.
   std::optional<std::int64_t> max_tokens{};
-  std::int64_t min_tokens = 0;           // no end token and no stop token before so many
-  std::vector<std::int32_t> end_ids{};   // the model's end tokens, in any order
-  bool ignore_eos = false;               // end_ids are tokens like others
-  std::vector<std::int32_t> stop_ids{};  // end the answer beside end_ids, whatever ignore_eos says
-  std::vector<LogitBias> logit_bias{};   // from -kMostBias to kMostBias
+  std::int64_t min_tokens = 0;                       // no end token and no stop token before so many
+  std::vector<std::int32_t> end_ids{};               // the model's end tokens, in any order
+  bool ignore_eos = false;                           // end_ids are tokens like others
+  std::vector<std::int32_t> stop_ids{};              // end the answer beside end_ids, whatever ignore_eos says
+  std::vector<LogitBias> logit_bias{};               // from -kMostBias to kMostBias
+  std::shared_ptr<const ConstraintSource> output{};  // holds the answer to a form; null: any answer
   // Log-probabilities of the answer's tokens are wanted, each with so many alternatives (0 to kMostTopLogprobs).
   std::optional<std::int64_t> logprobs{};
   bool echo = false;           // the prompt's tokens are told first, with `logprobs` where those are wanted

@@ -43,12 +43,14 @@ TokenChooser::TokenChooser(const Request& request)
   params_.seed = random_.next();
   if (params_.penalizes()) counts_ = counts_of(request.prompt);
   if (request.min_tokens > 0)
-    constraint_ =
-        std::make_unique<LeastTokens>(std::vector(ends_.ids().begin(), ends_.ids().end()), request.min_tokens);
+    least_ = std::make_unique<LeastTokens>(std::vector(ends_.ids().begin(), ends_.ids().end()), request.min_tokens);
+  if (request.output) output_ = request.output->start(request.end_ids);
 }
 
+// A complete output ends, however short it is.
 void TokenChooser::narrow(std::span<std::uint32_t> mask) const {
-  if (constraint_) constraint_->narrow(mask);
+  if (output_) output_->narrow(mask);
+  if (least_ && !(output_ && output_->must_end())) least_->narrow(mask);
 }
 
 std::int64_t TokenChooser::wanted() const {
@@ -61,8 +63,9 @@ std::optional<std::uint64_t> TokenChooser::seed() const {
 }
 
 void TokenChooser::take(std::int32_t id) {
-  ended_ = ends_.at(id, tokens_++);
-  if (constraint_) constraint_->advance(id);
+  ended_ = ends_.at(id, tokens_++) || (output_ && output_->must_end());
+  if (least_) least_->advance(id);
+  if (output_) output_->advance(id);
   params_.seed = random_.next();
   if (!params_.penalizes()) return;
   auto place = std::lower_bound(counts_.begin(), counts_.end(), id,

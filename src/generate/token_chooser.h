@@ -38,7 +38,9 @@ class TokenChooser {
   [[nodiscard]] std::span<const TokenCount> counts() const { return counts_; }
   [[nodiscard]] std::span<const LogitBias> bias() const { return bias_; }
   // Whether any token may come next; else narrow() clears the bits of those that may not (SampleArgs::mask).
-  [[nodiscard]] bool allows_all() const { return !constraint_ || constraint_->allows_all(); }
+  [[nodiscard]] bool allows_all() const {
+    return (!least_ || least_->allows_all()) && (!output_ || output_->allows_all());
+  }
   void narrow(std::span<std::uint32_t> mask) const;
   // How many likeliest tokens are wanted beside a log-probability; empty: no log-probability.
   [[nodiscard]] std::optional<std::int64_t> logprobs() const { return logprobs_; }
@@ -55,8 +57,9 @@ class TokenChooser {
   std::vector<TokenCount> counts_;  // by id; empty without penalties
   std::vector<LogitBias> bias_;
   std::optional<std::int64_t> logprobs_;
-  std::unique_ptr<Constraint> constraint_;  // null: none
-  std::int64_t tokens_ = 0;                 // chosen so far
+  std::unique_ptr<Constraint> least_;   // of min_tokens; null: none
+  std::unique_ptr<Constraint> output_;  // of Request::output
+  std::int64_t tokens_ = 0;             // chosen so far
   bool ended_ = false;
 };
 

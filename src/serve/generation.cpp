@@ -63,6 +63,7 @@ void begin_generation(ServiceState& state, HttpRequest&& request, std::shared_pt
   const PrepareOptions how{.context = state.model()->context,
                            .seed = random_bits() >> 11U,
                            .max_replies = state.model()->max_queue,
+                           .outputs = state.model()->outputs.get(),
                            .known = [&state](const std::string& name) { return state.check_model(name); }};
   auto in_flight = std::make_shared<InFlightGuard>(state.preparing);
   state.worker.post([=, &state, in_flight = std::move(in_flight)]() mutable {

@@ -162,7 +162,10 @@ void Server::serve(Session& session, const ServedFacts& facts, const std::functi
   if (const StateMemory memory = session.model().state_memory(); memory.budget > 0)
     how.context = std::min(how.context, memory.positions);
   parts.engine = std::make_unique<SchedulerEngine>(session.model(), session.pool(), how, parts.options.turn);
-  ServedModel model{.text = &session.text(),
+  const ModelText& text = session.text();
+  const auto vocabulary = static_cast<std::int32_t>(session.info().vocab_size);
+  ServedModel model{.text = &text,
+                    .outputs = std::make_shared<ModelOutputs>(text.tokenizer(), text.reply_format(), vocabulary),
                     .engine = parts.engine.get(),
                     .context = how.context,
                     .max_queue = how.max_queue,

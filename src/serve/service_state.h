@@ -20,6 +20,7 @@
 #include "serve/http/http_server.h"
 #include "serve/metrics.h"
 #include "serve/worker.h"
+#include "text/constrain/model_outputs.h"
 
 namespace moracle::serve {
 
@@ -39,6 +40,7 @@ struct ServiceOptions {
 // The model once it is loaded.
 struct ServedModel {
   const ModelText* text = nullptr;
+  std::shared_ptr<ModelOutputs> outputs{};
   TokenEngine* engine = nullptr;
   std::int64_t context = 0;
   std::int64_t max_queue = 0;  // replies that may wait

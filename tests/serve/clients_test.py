@@ -128,8 +128,8 @@ class Clients(unittest.TestCase):
             self.chat(max_tokens=100000)
         self.assertEqual(raised.exception.code, "context_length_exceeded")
         with self.assertRaises(openai.BadRequestError) as raised:
-            self.chat(extra_body={"guided_json": {"type": "object"}})
-        self.assertEqual(raised.exception.param, "guided_json")
+            self.chat(extra_body={"guided_json": {"not": {"type": "null"}}})
+        self.assertEqual(raised.exception.param, "guided_json/not")
         raw = self.client.chat.completions.with_raw_response.create(
             model=self.model, messages=ASKED, max_tokens=2, extra_body={"nonsense": 1}
         )

@@ -68,6 +68,59 @@ class Contract(unittest.TestCase):
             code, reply = served.post("/v1/completions", {**body, "max_tokens": longest - 8})
             self.assertEqual((code, reply["usage"]["total_tokens"]), (200, longest))
 
+    def test_answers_are_held(self):
+        schema = {
+            "type": "object",
+            "properties": {
+                "size": {"enum": ["small", "large"]},
+                "count": {"type": "integer", "minimum": 1, "maximum": 40},
+                "tags": {"type": "array", "items": {"type": "string", "maxLength": 3}, "maxItems": 2},
+            },
+            "required": ["size", "count"],
+        }
+        messages = [{"role": "user", "content": "How many?"}]
+        held = {"messages": messages, "max_tokens": 200, "return_token_ids": True, "n": 4, "seed": 5, "temperature": 1.5,
+                "logprobs": True, "min_tokens": 150,
+                "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}}
+        with Served(PROGRAM) as served:
+            code, alone = served.post("/v1/chat/completions", held)
+            if code == 400 and alone["error"]["code"] == "unsupported":
+                self.skipTest("built without xgrammar")
+            self.assertEqual(code, 200, alone)
+            for choice in alone["choices"]:
+                self.assertEqual(choice["finish_reason"], "stop")
+                value = json.loads(choice["message"]["content"])
+                self.assertIn(value["size"], ("small", "large"))
+                self.assertTrue(1 <= value["count"] <= 40 and len(value.get("tags", [])) <= 2, value)
+                self.assertEqual(list(value), [name for name in schema["properties"] if name in value])
+                self.assertEqual(len(choice["logprobs"]["content"]), len(choice["token_ids"]))
+            # The same beside others, and to the end of a prefix that is stored.
+            others = [threading.Thread(target=served.post, args=("/v1/completions", {
+                "prompt": [7] * 20, "max_tokens": 60, "ignore_eos": True, "seed": i})) for i in range(6)]
+            for other in others:
+                other.start()
+            _, crowd = served.post("/v1/chat/completions", held)
+            for other in others:
+                other.join()
+            self.assertEqual([c["token_ids"] for c in crowd["choices"]], [c["token_ids"] for c in alone["choices"]])
+
+            for extra, allowed in (
+                ({"structured_outputs": {"choice": ["red", "green"]}}, "red|green"),
+                ({"guided_regex": "[a-c]{2}-[0-9]"}, "[a-c]{2}-[0-9]"),
+                ({"guided_json": {"type": "boolean"}}, r"\s*(true|false)"),
+            ):
+                body = {"prompt": "Which?", "max_tokens": 40, "temperature": 2, **extra}
+                _, reply = served.post("/v1/completions", body)
+                self.assertRegex(reply["choices"][0]["text"], f"^(?:{allowed})$")
+            for extra, param, code in (
+                ({"guided_json": {"not": {}}}, "guided_json/not", "unsupported_schema"),
+                ({"guided_json": {"type": "string", "enum": [1]}}, "guided_json", "invalid_schema"),
+                ({"guided_regex": "((a{1,200}){1,200})"}, "guided_regex", "schema_too_complex"),
+                ({"guided_regex": "(?=a)b"}, "guided_regex", "unsupported_schema"),
+            ):
+                status, _, answer = refusal(served.url + "/v1/completions", {"prompt": "a", **extra})
+                self.assertEqual((status, answer["error"]["param"], answer["error"]["code"]), (400, param, code))
+
     def test_what_replies_held_is_free_once_they_end(self):
         with Served(PROGRAM) as served:
             served.post("/v1/completions", {"prompt": [7] * 300, "max_tokens": 4, "ignore_eos": True})

@@ -78,6 +78,18 @@ Error unreadable(std::string_view body, Error error) {
   return error;
 }
 
+// Few requests have such fields, so that most bodies are read once.
+Result<OrderedJson> read_formats(std::string_view body, const Json& fields, const JsonLimits& limits) {
+  OrderedJson formats = OrderedJson::object();
+  const auto is_there = [&](const char* name) { return fields.contains(name); };
+  if (std::none_of(kFormatFields.begin(), kFormatFields.end(), is_there)) return formats;
+  MORACLE_ASSIGN(OrderedJson whole, parse_ordered_json(body, "", limits));
+  for (const char* const name : kFormatFields) {
+    if (is_there(name)) formats[name] = std::move(whole[name]);
+  }
+  return formats;
+}
+
 }  // namespace
 
 Result<RequestBody> parse_body(std::string_view body) {
@@ -85,15 +97,18 @@ Result<RequestBody> parse_body(std::string_view body) {
     return wrong("request.too_large", fmt::format("a body of at most {} bytes", kBodyBytes),
                  fmt::format("{} bytes", body.size()));
   }
-  auto parsed = parse_document(body, "", {.bytes = kBodyBytes, .depth = kBodyDepth, .values = kBodyValues}, kOrdered);
+  constexpr JsonLimits kLimits{.bytes = kBodyBytes, .depth = kBodyDepth, .values = kBodyValues};
+  auto parsed = parse_document(body, "", kLimits, kOrdered);
   if (!parsed.ok()) return unreadable(body, std::move(parsed).error());
   if (parsed->has_nul) return invalid_utf8(fmt::format("NUL at byte {}", find_nul(body).value_or(0)));
   if (!parsed->json.is_object()) return wrong("request.type", "a JSON object", parsed->json.type_name());
   if (parsed->has_not_finite) return not_finite(body, *parsed);
   if (!parsed->ordered[1].is_null()) parsed->json["tools"] = Json(parsed->ordered[1]);
+  MORACLE_ASSIGN(OrderedJson formats, read_formats(body, parsed->json, kLimits));
   return RequestBody{.fields = std::move(parsed->json),
                      .messages = std::move(parsed->ordered[0]),
-                     .tools = std::move(parsed->ordered[1])};
+                     .tools = std::move(parsed->ordered[1]),
+                     .formats = std::move(formats)};
 }
 
 }  // namespace moracle::serve

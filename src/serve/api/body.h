@@ -1,6 +1,7 @@
 // A request's body, parsed: JSON within limits, in one pass over its text.
 #pragma once
 
+#include <array>
 #include <string_view>
 
 #include "base/json/document.h"
@@ -8,12 +9,18 @@
 
 namespace moracle::serve {
 
-// An object. Templates see the members of messages and tools in the order of the text.
+// An object. Templates see the members of messages and tools in the order of the text, and replies have those of a
+// schema in its order.
 struct RequestBody {
-  Json fields;             // "messages" is null here
-  OrderedJson messages{};  // null: there are none
-  OrderedJson tools{};     // likewise
+  Json fields;                                  // "messages" is null here
+  OrderedJson messages{};                       // null: there are none
+  OrderedJson tools{};                          // likewise
+  OrderedJson formats = OrderedJson::object();  // the fields that hold outputs to something, if any is there
 };
+
+// Names of the fields of RequestBody::formats.
+inline constexpr std::array kFormatFields = {"response_format", "structured_outputs", "guided_json", "guided_regex",
+                                             "guided_choice"};
 
 // Errors: "request.too_large", "request.invalid_utf8" (bytes, a lone surrogate, NUL; with the byte),
 // "request.invalid_json", "request.limit" (depth, values), "request.type", "request.value" (NaN, infinity).

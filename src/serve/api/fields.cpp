@@ -13,6 +13,7 @@
 #include "generate/request.h"
 #include "generate/sampling_fields.h"
 #include "serve/api/anthropic.h"
+#include "serve/api/output/output_field.h"
 #include "serve/api/responses.h"
 
 namespace moracle::serve {
@@ -137,10 +138,6 @@ Json tool_choice_schema() {
   return words_schema(kToolChoices);
 }
 
-Json format_schema() {
-  return {{"type", "object"}, {"required", Json::array({"type"})}, {"properties", {{"type", {{"const", "text"}}}}}};
-}
-
 Json reasoning_schema() {
   return {{"type", "object"}, {"properties", {{"effort", or_null("string")}}}};
 }
@@ -175,8 +172,6 @@ std::int64_t whole_bound(double bound) {
   if (bound >= kInt63) return std::numeric_limits<std::int64_t>::max();
   return bound <= -kInt63 ? std::numeric_limits<std::int64_t>::min() : static_cast<std::int64_t>(bound);
 }
-
-constexpr std::string_view kNoStructure = "the output cannot be held to a schema yet: ask in words and check it";
 
 constexpr std::string_view kThinking = "use chat_template_kwargs, where the chat template has a variable for it";
 
@@ -233,7 +228,12 @@ constexpr std::array kAfterSampling = {
     shaped("tools", kChat, tools_schema, "Functions that the model may call; names differ"),
     shaped("tool_choice", kChat, tool_choice_schema, "none: the model is told of no tools; auto"),
     flag("parallel_tool_calls", kChat, "false ends a reply behind its first call"),
-    shaped("response_format", kBoth, format_schema, R"({"type": "text"})"),
+    shaped("response_format", kBoth, response_format_schema,
+           "Holds the answer to JSON or to a JSON schema; reasoning before it is free"),
+    shaped("structured_outputs", kBoth, structured_outputs_schema, "The same by json, json_object, regex or choice"),
+    shaped("guided_json", kBoth, nullptr, "The same as structured_outputs.json"),
+    shaped("guided_regex", kBoth, regex_schema, "The same as structured_outputs.regex"),
+    shaped("guided_choice", kBoth, choices_schema, "The same as structured_outputs.choice"),
     word("reasoning_effort", kChat, "A variable of the chat template"),
     shaped("reasoning", kChat, reasoning_schema, "effort: the same as reasoning_effort"),
     flag("include_reasoning", kChat, "false leaves reasoning out of the reply; usage counts it all the same"),
@@ -256,19 +256,15 @@ constexpr std::array kAfterSampling = {
 
     refuse("store", "nothing is stored: leave it out", "false"),
     refuse("watermarking", "replies carry no watermark: leave it out", "false"),
-    refuse("structured_outputs", kNoStructure),
-    refuse("guided_json", "it is spelled structured_outputs, which is not served yet"),
-    refuse("guided_regex", "it is spelled structured_outputs, which is not served yet"),
-    refuse("guided_choice", "it is spelled structured_outputs, which is not served yet"),
     refuse("guided_grammar", "grammars are not served"),
-    refuse("guided_decoding_backend", "it is spelled structured_outputs, which is not served yet"),
-    refuse("guided_whitespace_pattern", "it is spelled structured_outputs, which is not served yet"),
+    refuse("guided_decoding_backend", "there is one"),
+    refuse("guided_whitespace_pattern", "white space is one space, or a line break with an indent"),
     refuse("grammar", "grammars are not served"),
-    refuse("json_schema", "it is spelled structured_outputs, which is not served yet"),
+    refuse("json_schema", "it is spelled response_format or structured_outputs"),
     refuse("structural_tag", "structural tags are not served"),
-    refuse("regex", "it is spelled structured_outputs, which is not served yet"),
+    refuse("regex", "it is spelled structured_outputs"),
     refuse("ebnf", "grammars are not served"),
-    refuse("format", kNoStructure),
+    refuse("format", "it is spelled response_format"),
     refuse("functions", "it is spelled tools"),
     refuse("function_call", "it is spelled tool_choice", "\"none\""),
     refuse("modalities", "replies are text", R"(["text"])"),

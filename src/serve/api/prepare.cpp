@@ -188,6 +188,23 @@ Result<> check_replies(const ApiRequest& api, std::int64_t most) {
                .found = std::to_string(api.replies())};
 }
 
+// The grammar of the answer, which all replies of the request share.
+Result<> hold_output(ApiRequest& api, ModelOutputs* outputs) {
+  if (!api.output) return Ok{};
+  if (outputs == nullptr || api.engine.end_ids.empty()) {
+    return Error{.code = "request.unsupported",
+                 .where = api.output->place,
+                 .wanted = "a model with an end token, which a held answer ends with",
+                 .found = "none"};
+  }
+  const bool chats = api.kind == GenerationApi::chat;
+  auto held = outputs->hold(api.output->format,
+                            chats ? std::optional<std::string_view>(api.prompts.front().text) : std::nullopt);
+  if (!held.ok()) return output_error(*api.output, std::move(held).error());
+  api.engine.output = std::move(*held);
+  return Ok{};
+}
+
 // A member of /tokenize that the table of fields has for another endpoint, or not at all.
 Result<std::optional<bool>> flag_of(const Json& body, const char* name) {
   if (!has_field(body, name)) return std::optional<bool>();
@@ -238,6 +255,7 @@ Result<> prepare_request(ApiRequest& request, const ModelText& text, const Prepa
     request.prompts.push_back(std::move(prompt));
   }
   MORACLE_TRY(resolve_settings(request, text));
+  MORACLE_TRY(hold_output(request, options.outputs));
   return check_room(request, options.context);
 }
 

@@ -11,6 +11,7 @@
 #include "generate/model_text.h"
 #include "generate/request.h"
 #include "serve/api/request.h"
+#include "text/constrain/model_outputs.h"
 
 namespace moracle::serve {
 
@@ -19,9 +20,10 @@ using ModelCheck = std::function<Result<>(const std::string& name)>;
 
 struct PrepareOptions {
   std::int64_t context = 0;
-  std::uint64_t seed = 0;        // of requests without one
-  std::int64_t max_replies = 0;  // of one request: what may wait; 0: no bound
-  ModelCheck known{};            // before templates and tokens; empty: all are
+  std::uint64_t seed = 0;           // of requests without one
+  std::int64_t max_replies = 0;     // of one request: what may wait; 0: no bound
+  ModelOutputs* outputs = nullptr;  // holds replies to forms; null: no request may ask for that
+  ModelCheck known{};               // before templates and tokens; empty: all are
 };
 
 // Completes a request. Errors: those of `known`, of templates and tokenizer, "request.context", "request.limit"

@@ -168,19 +168,21 @@ Result<> read_common(const Json& body, ApiRequest& request) {
   read_text(body, "cache_salt", request.cache_salt);
   read_text(body, "request_id", request.request_id);
   if (has_field(body, "priority")) request.priority = body["priority"].get<std::int64_t>();
-  if (has_field(body, "response_format") &&
-      !(body["response_format"].is_object() && body["response_format"].value("type", Json()) == Json("text"))) {
-    return Error{.code = "request.unsupported",
-                 .where = "response_format",
-                 .wanted = "a response_format of type text",
-                 .found = "another",
-                 .advice = "the output cannot be held to a schema yet: ask in words and check it"};
-  }
   MORACLE_TRY(read_stop(body, request));
   MORACLE_TRY(read_stop_ids(body, request));
   MORACLE_TRY(read_biases(body, request));
   MORACLE_TRY(read_logprobs(body, request));
   return read_stream(body, request);
+}
+
+// Where end tokens end nothing, an output would go on behind what it is held to.
+Result<> check_output(const ApiRequest& request) {
+  const bool calls = !says_nothing(request.chat.tools);
+  if (!request.output || (!request.ignore_eos && !calls)) return Ok{};
+  return Error{.code = "request.unsupported",
+               .where = calls ? "tools" : "ignore_eos",
+               .wanted = "none beside " + request.output->place,
+               .found = calls ? "tools, whose calls are no such output" : "true"};
 }
 
 // --- chat ---
@@ -307,11 +309,13 @@ Result<ApiRequest> read_request(GenerationApi api, RequestBody body, bool strict
   if (api != GenerationApi::chat && !body.messages.is_null()) body.fields["messages"] = Json(body.messages);
   MORACLE_TRY(check_fields(body.fields, api, request.ignored));
   MORACLE_TRY(read_common(body.fields, request));
+  MORACLE_ASSIGN(request.output, read_output_field(body));
   if (api == GenerationApi::chat) {
     MORACLE_TRY(read_chat(std::move(body), request));
   } else {
     MORACLE_TRY(read_completion(body.fields, request));
   }
+  MORACLE_TRY(check_output(request));
   if (strict && !request.ignored.empty()) {
     return Error{.code = "request.unknown",
                  .where = request.ignored.front().substr(0, kNameBytes),

@@ -17,6 +17,7 @@
 #include "serve/api/body.h"
 #include "serve/api/chat/tools.h"
 #include "serve/api/fields.h"
+#include "serve/api/output/output_field.h"
 #include "text/template/chat_templates.h"
 
 namespace moracle::serve {
@@ -57,6 +58,7 @@ struct ApiRequest {
   std::vector<std::pair<std::int32_t, float>> logit_bias{};
   std::optional<std::int64_t> logprobs{};  // how many likeliest tokens beside each
   bool return_token_ids = false;
+  std::optional<OutputField> output{};  // what answers are held to
   std::string cache_salt{};
   std::int64_t priority = 0;
   std::string request_id{};

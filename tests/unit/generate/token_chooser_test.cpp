@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <memory>
+
 #include "generate/batch/sample_batch.h"
 #include "kernels/kernel.h"
 
@@ -84,6 +87,43 @@ TEST(SampleBatch, BansEndTokensUntilTheAnswerIsLongEnough) {
   EXPECT_EQ(ids(), (std::vector<std::int32_t>{1, 1}));
   held.take(1);
   EXPECT_TRUE(held.ended());
+}
+
+// "7 7", then the end.
+class TwoSevens final : public Constraint, public ConstraintSource {
+ public:
+  explicit TwoSevens(std::int32_t end = -1) : end_(end) {}
+  [[nodiscard]] std::unique_ptr<Constraint> start(std::span<const std::int32_t> ends) const override {
+    return std::make_unique<TwoSevens>(ends.front());
+  }
+  [[nodiscard]] bool allows_all() const override { return false; }
+  [[nodiscard]] bool must_end() const override { return tokens_ == 2; }
+  void narrow(std::span<std::uint32_t> mask) const override { mask[0] &= 1U << (must_end() ? end_ : 7); }
+  void advance(std::int32_t /*id*/) override { ++tokens_; }
+
+ private:
+  std::int32_t end_;
+  int tokens_ = 0;
+};
+
+TEST(TokenChooser, ACompleteOutputEndsHoweverShortItIs) {
+  const Request request{
+      .prompt = {1}, .max_tokens = 9, .min_tokens = 5, .end_ids = {2}, .output = std::make_shared<TwoSevens>()};
+  ASSERT_TRUE(check(request, 10).ok());
+  TokenChooser chooser(request);
+  EXPECT_EQ(chooser.wanted(), 0);
+  for (const std::int32_t id : {7, 7, 2}) {
+    EXPECT_FALSE(chooser.ended());
+    EXPECT_FALSE(chooser.allows_all());
+    std::array<std::uint32_t, 1> mask = {~std::uint32_t{0}};
+    chooser.narrow(mask);
+    EXPECT_EQ(mask[0], 1U << static_cast<unsigned>(id));
+    chooser.take(id);
+  }
+  EXPECT_TRUE(chooser.ended());
+  Request endless = request;
+  endless.end_ids.clear();
+  EXPECT_FALSE(check(endless, 10).ok());
 }
 
 TEST(SampleBatch, SaysWhyNothingCanBeChosen) {

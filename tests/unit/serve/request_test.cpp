@@ -117,15 +117,64 @@ TEST(ServeRequest, RefusedFieldsNameThemselves) {
   }
 }
 
+TEST(ServeRequest, OutputsAreHeldByOneField) {
+  using Kind = OutputFormat::Kind;
+  const auto output = [](const std::string& member) {
+    for (const GenerationApi endpoint : {GenerationApi::chat, GenerationApi::completions}) {
+      auto request = parse_request(endpoint, endpoint == GenerationApi::chat ? chat(member) : text(member), true);
+      EXPECT_TRUE(request.ok()) << member << request.error().message();
+      if (endpoint == GenerationApi::completions) return request->output;
+    }
+    return std::optional<OutputField>();
+  };
+  EXPECT_FALSE(output(R"("response_format": {"type": "text"})"));
+  EXPECT_EQ(output(R"("response_format": {"type": "json_object"})")->format.kind, Kind::json_object);
+  const std::string schema = R"({"type": "object", "properties": {"b": {}, "a": {}}})";
+  const auto named =
+      output(R"("response_format": {"type": "json_schema", "json_schema": {"name": "n", "strict": true, "schema": )" +
+             schema + "}}");
+  EXPECT_EQ(named->format.kind, Kind::json_schema);
+  EXPECT_EQ(named->format.schema, OrderedJson::parse(schema));
+  EXPECT_EQ(named->format.schema["properties"].begin().key(), "b") << "members keep the order of the text";
+  EXPECT_EQ(named->place, "response_format.json_schema.schema");
+  EXPECT_EQ(output(R"("guided_json": )" + schema)->format.schema, OrderedJson::parse(schema));
+  EXPECT_EQ(output(R"("guided_json": "{\"type\": \"null\"}")")->format.schema, (OrderedJson{{"type", "null"}}));
+  EXPECT_EQ(output(R"("structured_outputs": {"regex": "a+", "json": null})")->format.regex, "a+");
+  EXPECT_EQ(output(R"("guided_regex": "a+")")->place, "guided_regex");
+  EXPECT_EQ(output(R"("guided_choice": ["x", "y"])")->format.choices.size(), 2U);
+  EXPECT_EQ(output(R"("structured_outputs": {"json_object": true})")->format.kind, Kind::json_object);
+}
+
+TEST(ServeRequest, ErrorsOfOutputsNameTheFieldAndThePointer) {
+  const OutputField field{.place = "guided_json"};
+  const auto code_of = [&](const char* code, const char* where) {
+    const ApiError error = api_error(output_error(field, {.code = code, .where = where, .wanted = "w", .found = "f"}));
+    EXPECT_EQ(error.status, 400);
+    return std::pair(error.code, error.param);
+  };
+  using Pair = std::pair<std::string, std::string>;
+  EXPECT_EQ(code_of("constrain.complex", "/a"), Pair("schema_too_complex", "guided_json/a"));
+  EXPECT_EQ(code_of("schema.unsupported", "/not"), Pair("unsupported_schema", "guided_json/not"));
+  EXPECT_EQ(code_of("regex.unsupported", "byte 3"), Pair("unsupported_schema", "guided_json"));
+  EXPECT_EQ(code_of("schema.empty", ""), Pair("invalid_schema", "guided_json"));
+  EXPECT_EQ(code_of("constrain.unavailable", ""), Pair("unsupported", "guided_json"));
+}
+
 TEST(ServeRequest, WhatCannotBeDoneIsNeverIgnored) {
   const std::vector<std::pair<std::string, std::string>> bodies = {
       {R"("tool_choice": "required")", "tool_choice"},
       {R"("tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "required")", "tool_choice"},
       {R"("tool_choice": {"type": "function", "function": {"name": "f"}})", "tool_choice"},
-      {R"("response_format": {"type": "json_object"})", "response_format"},
-      {R"("response_format": {"type": "json_schema", "json_schema": {}})", "response_format"},
-      {R"("structured_outputs": {"json": {}, "choice": ["a"]})", "structured_outputs"},
-      {R"("guided_json": {"type": "object"})", "guided_json"},
+      {R"("response_format": {"type": "grammar"})", "response_format.type"},
+      {R"("response_format": {"type": "json_schema"})", "response_format.json_schema"},
+      {R"("response_format": {"type": "json_schema", "json_schema": {}})", "response_format.json_schema.schema"},
+      {R"("structured_outputs": {"json": {}, "choice": ["a"]})", "structured_outputs.choice"},
+      {R"("structured_outputs": {"grammar": "root ::= a"})", "structured_outputs.grammar"},
+      {R"("structured_outputs": {"regex": 3})", "structured_outputs.regex"},
+      {R"("guided_choice": ["a", 3])", "guided_choice"},
+      {R"("guided_json": "{")", "guided_json"},
+      {R"("guided_regex": "a", "response_format": {"type": "json_object"})", "guided_regex"},
+      {R"("guided_regex": "a", "ignore_eos": true)", "ignore_eos"},
   };
   for (const auto& [body, field] : bodies) {
     const ApiError error = chat_refusal(body);

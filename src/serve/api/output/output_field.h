@@ -1,0 +1,31 @@
+// What a request holds its answers to: response_format, structured_outputs and their aliases.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "serve/api/body.h"
+#include "text/constrain/output_format.h"
+
+namespace moracle::serve {
+
+struct OutputField {
+  OutputFormat format{};
+  std::string place{};  // of the schema, expression or list within the body
+};
+
+// Empty: the request asks for none. Errors, with the field: "request.type", "request.value", "request.missing",
+// "request.unsupported".
+Result<std::optional<OutputField>> read_output_field(const RequestBody& body);
+// An error of a format as one of its field: "request.schema_too_complex", "request.unsupported_schema",
+// "request.invalid_schema", "request.unsupported".
+[[nodiscard]] Error output_error(const OutputField& field, Error error);
+
+// JSON schemas of the fields.
+[[nodiscard]] Json response_format_schema();
+[[nodiscard]] Json structured_outputs_schema();
+[[nodiscard]] Json regex_schema();
+[[nodiscard]] Json choices_schema();
+
+}  // namespace moracle::serve

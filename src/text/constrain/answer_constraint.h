@@ -1,0 +1,46 @@
+// Holds the answer of a reply to a grammar, and leaves the reasoning in front of it free.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "text/constrain/constraint.h"
+#include "text/constrain/grammar/grammar_compiler.h"
+#include "text/reply/reply_format.h"
+#include "text/tokenizer/tokenizer.h"
+
+namespace moracle {
+
+// What is known of a model's replies.
+struct ReplyVocabulary {
+  std::vector<std::string> texts{};    // the bytes that each token adds to a text, by id; empty: none
+  std::vector<std::int32_t> spaces{};  // tokens of white space alone
+  ReplyFormat format{};
+  std::optional<std::int32_t> open{}, close{};  // around reasoning, where they are tokens
+
+  // Of harmony: its marks, and grammars of what stands between them.
+  struct Channels {
+    std::int32_t start = 0, channel = 0, message = 0, end = 0;
+    std::vector<std::int32_t> marks{};
+    std::shared_ptr<const ConstraintSource> role{}, name{};
+  };
+  std::optional<Channels> channels{};
+};
+
+// The bytes of all tokens that a reply's text may have: of no special one, and of none that is a mark.
+[[nodiscard]] std::vector<std::string> reply_texts(const Tokenizer& tokenizer, const ReplyFormat& format);
+// Errors: those of GrammarCompiler::compile; "constrain.reply": a format whose marks are no tokens of the model.
+Result<std::shared_ptr<const ReplyVocabulary>> reply_vocabulary(const Tokenizer& tokenizer, const ReplyFormat& format,
+                                                                GrammarCompiler& compiler);
+
+// Of replies to `prompt`, whose answers `answer` holds.
+[[nodiscard]] std::shared_ptr<const ConstraintSource> hold_answer(std::shared_ptr<const ReplyVocabulary> vocabulary,
+                                                                  std::shared_ptr<const ConstraintSource> answer,
+                                                                  std::string_view prompt);
+
+}  // namespace moracle
