@@ -115,7 +115,7 @@ std::string GrammarText::characters(const CodeSet& set, RegexText as) {
   for (const CodeRange& range : spelled_out.ranges()) {
     for (char32_t code = range.first; code <= range.last; ++code) bodies.push_back(ebnf_literal(escaped(code)));
   }
-  return bodies.size() == 1 ? bodies.front() : rule(ebnf_either(bodies));
+  return ebnf_either(bodies);
 }
 
 std::string GrammarText::expression(const RegexNode& node, RegexText as) {

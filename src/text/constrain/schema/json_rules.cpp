@@ -8,15 +8,27 @@ namespace moracle {
 
 namespace {
 
-// Any character of a string, escaped or not; a pair of surrogates is one. Half of a pair is none.
-std::string character_rule(GrammarText& grammar) {
-  const CodeSet special = {{0, 0x1F}, {'"', '"'}, {'\\', '\\'}};
-  const std::string hex = "[0-9a-fA-F]";
-  const std::string escape =
-      fmt::format(R"(([\U00000022\U0000005c\U0000002fbfnrt] | "u" ([0-9a-cA-CefEF] {0} | [dD] [0-7]) {0} {0} | )"
-                  R"("u" [dD] [89abAB] {0} {0} {1} "u" [dD] [c-fC-F] {0} {0}))",
-                  hex, ebnf_literal("\\"));
-  return grammar.rule(fmt::format("{} | {} {}", ebnf_class(special.complement()), ebnf_literal("\\"), escape));
+// Characters of a string that need no escape, and escapes behind their backslash; a pair of surrogates is one. Half of
+// a pair is none.
+std::string plain_characters() {
+  return ebnf_class(CodeSet{{0, 0x1F}, {'"', '"'}, {'\\', '\\'}}.complement());
+}
+
+std::string escapes() {
+  return fmt::format(R"({1} ([\U00000022\U0000005c\U0000002fbfnrt] | "u" ([0-9a-cA-CefEF] {0} | [dD] [0-7]) {0} {0} | )"
+                     R"("u" [dD] [89abAB] {0} {0} {1} "u" [dD] [c-fC-F] {0} {0}))",
+                     "[0-9a-fA-F]", ebnf_literal("\\"));
+}
+
+// The rest of a string of any length and the quote behind it. It names itself, so that tokens of many characters stay
+// within one rule, whose masks are made once.
+std::string rest_of_string(GrammarText& grammar) {
+  constexpr std::string_view kName = "json_string_rest";
+  if (!grammar.has(kName)) {
+    grammar.define(std::string(kName),
+                   fmt::format("{0} | {1} {3} | {2} {3}", ebnf_literal("\""), plain_characters(), escapes(), kName));
+  }
+  return std::string(kName);
 }
 
 }  // namespace
@@ -26,9 +38,12 @@ std::string space_expression() {
 }
 
 std::string string_expression(GrammarText& grammar, std::int64_t least, std::optional<std::int64_t> most) {
-  const std::string repeats = most ? fmt::format("{{{},{}}}", least, *most) : fmt::format("{{{},}}", least);
-  const std::string characters = most == 0 ? "\"\"" : character_rule(grammar) + (least == 0 && !most ? "*" : repeats);
-  return grammar.rule(fmt::format("{} {} {}", ebnf_literal("\""), characters, ebnf_literal("\"")));
+  const std::string quote = ebnf_literal("\"");
+  const std::string one = fmt::format("({} | {})", plain_characters(), escapes());
+  if (most == 0) return grammar.rule(quote + " " + quote);
+  if (most) return grammar.rule(fmt::format("{0} {1}{{{2},{3}}} {0}", quote, one, least, *most));
+  const std::string head = least == 0 ? "" : fmt::format("{}{{{}}}", one, least);
+  return grammar.rule(fmt::format("{} {} {}", quote, head, rest_of_string(grammar)));
 }
 
 std::string any_object_expression(GrammarText& grammar) {
