@@ -287,14 +287,27 @@ Result<> read_thinking(const Json& body, Json& chat) {
       chat["reasoning_effort"] = value;
     } else if (name == "format" && value.is_object() && value.value("type", Json()) == "json_schema" &&
                value.contains("schema")) {
-      chat["response_format"] = {{"type", "json_schema"},
-                                 {"json_schema", {{"name", "reply"}, {"schema", value["schema"]}}}};
+      continue;  // read_output_format() reads it
     } else {
       return unsupported("output_config." + name.substr(0, kNameBytes), "effort, and a format of type json_schema",
                          OrderedJson(value), "leave it out");
     }
   }
   return Ok{};
+}
+
+// output_config.format, which was checked, as a chat's response_format, with the schema's members in their order.
+OrderedJson read_output_format(const RequestBody& body) {
+  OrderedJson formats = OrderedJson::object();
+  const auto config = body.formats.find("output_config");
+  if (config == body.formats.end() || !config->is_object() || !config->contains("format")) return formats;
+  const OrderedJson& format = config->at("format");
+  if (!format.is_object()) return formats;
+  OrderedJson& chats = formats["response_format"] = OrderedJson::object();
+  chats["type"] = "json_schema";
+  chats["json_schema"]["name"] = "reply";
+  chats["json_schema"]["schema"] = format.at("schema");
+  return formats;
 }
 
 Result<OrderedJson> read_conversation(const RequestBody& body, Json& chat) {
@@ -513,8 +526,11 @@ Result<ApiRequest> read_anthropic_request(RequestBody body, bool strict) {
   MORACLE_TRY(read_tools(body.fields, chat));
   MORACLE_TRY(read_thinking(body.fields, chat));
   MORACLE_ASSIGN(OrderedJson messages, read_conversation(body, chat));
+  OrderedJson formats = read_output_format(body);
+  if (formats.contains("response_format")) chat["response_format"] = Json(formats["response_format"]);
   auto request =
-      read_request(GenerationApi::chat, {.fields = std::move(chat), .messages = std::move(messages)}, strict);
+      read_request(GenerationApi::chat,
+                   {.fields = std::move(chat), .messages = std::move(messages), .formats = std::move(formats)}, strict);
   if (!request.ok()) {
     Error error = request.error();
     for (const auto& [chats, here] : {std::pair<std::string_view, std::string_view>{"stop", "stop_sequences"},

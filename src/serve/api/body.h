@@ -18,9 +18,10 @@ struct RequestBody {
   OrderedJson formats = OrderedJson::object();  // the fields that hold outputs to something, if any is there
 };
 
-// Names of the fields of RequestBody::formats.
-inline constexpr std::array kFormatFields = {"response_format", "structured_outputs", "guided_json", "guided_regex",
-                                             "guided_choice"};
+// Names of the fields of RequestBody::formats. "text" and "output_config" have a format in /v1/responses and
+// /v1/messages.
+inline constexpr std::array kFormatFields = {
+    "response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "text", "output_config"};
 
 // Errors: "request.too_large", "request.invalid_utf8" (bytes, a lone surrogate, NUL; with the byte),
 // "request.invalid_json", "request.limit" (depth, values), "request.type", "request.value" (NaN, infinity).

@@ -259,17 +259,26 @@ Result<> read_text_options(const Json& body, Json& chat) {
     if (has_field(body, name) && !body[name].is_object())
       return wrong("request.type", name, "an object", body[name].type_name());
   }
-  if (has_field(body, "text") && has_field(body["text"], "format")) {
-    Json format = body["text"]["format"];
-    if (format.is_object() && format.value("type", Json()) == "json_schema") {
-      format.erase("type");
-      format = Json{{"type", "json_schema"}, {"json_schema", std::move(format)}};
-    }
-    chat["response_format"] = std::move(format);
-  }
   if (has_field(body, "reasoning") && has_field(body["reasoning"], "effort"))
     chat["reasoning"] = {{"effort", body["reasoning"]["effort"]}};
   return Ok{};
+}
+
+// text.format as a chat's response_format, with the schema's members in their order.
+OrderedJson read_text_format(const RequestBody& body) {
+  OrderedJson formats = OrderedJson::object();
+  const auto text = body.formats.find("text");
+  if (text == body.formats.end() || !text->is_object() || !text->contains("format")) return formats;
+  OrderedJson format = text->at("format");
+  if (format.is_object() && format.value("type", OrderedJson()) == "json_schema") {
+    format.erase("type");
+    OrderedJson nested = OrderedJson::object();
+    nested["type"] = "json_schema";
+    nested["json_schema"] = std::move(format);
+    format = std::move(nested);
+  }
+  formats["response_format"] = std::move(format);
+  return formats;
 }
 
 // What replies repeat of the request, as OpenAI's types ask for it.
@@ -498,8 +507,11 @@ Result<ApiRequest> read_responses_request(RequestBody body, bool strict) {
   MORACLE_TRY(read_tools(body.fields, chat));
   MORACLE_TRY(read_text_options(body.fields, chat));
   MORACLE_ASSIGN(OrderedJson messages, read_input(body.fields));
+  OrderedJson formats = read_text_format(body);
+  if (formats.contains("response_format")) chat["response_format"] = Json(formats["response_format"]);
   auto request =
-      read_request(GenerationApi::chat, {.fields = std::move(chat), .messages = std::move(messages)}, strict);
+      read_request(GenerationApi::chat,
+                   {.fields = std::move(chat), .messages = std::move(messages), .formats = std::move(formats)}, strict);
   if (!request.ok()) {
     Error error = request.error();
     for (const auto& [chats, here] : {std::pair<std::string_view, std::string_view>{"response_format", "text.format"},

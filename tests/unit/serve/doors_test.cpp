@@ -99,6 +99,23 @@ TEST(AnthropicRequest, ALastMessageOfTheAssistantGoesOn) {
   EXPECT_FALSE(request->chat.add_generation_prompt);
 }
 
+// A format holds the reply as a chat's does, and its faults have the place that the client wrote.
+TEST(DoorRequests, FormatsHoldReplies) {
+  const auto message = read(read_anthropic_request, R"({"messages": [{"role": "user", "content": "hi"}],
+      "output_config": {"format": {"type": "json_schema", "schema": {"type": "boolean"}}}})");
+  ASSERT_TRUE(message.ok()) << message.error().message();
+  EXPECT_TRUE(message->output.has_value());
+  const auto response = read(read_responses_request, R"({"input": "hi", "text": {"verbosity": "low",
+      "format": {"type": "json_schema", "name": "x", "schema": {"type": "boolean"}}}})");
+  ASSERT_TRUE(response.ok()) << response.error().message();
+  EXPECT_TRUE(response->output.has_value());
+  const auto plain = read(read_responses_request, R"({"input": "hi", "text": {"format": {"type": "text"}}})");
+  ASSERT_TRUE(plain.ok()) << plain.error().message();
+  EXPECT_FALSE(plain->output.has_value());
+  EXPECT_EQ(refusal(read(read_responses_request, R"({"input": "hi", "text": {"format": {"type": "xml"}}})")),
+            "request.unsupported text.format.type");
+}
+
 TEST(AnthropicRequest, ThinkingIsTheTemplates) {
   const auto off = read(read_anthropic_request, R"({"messages": [{"role": "user", "content": "hi"}],
       "thinking": {"type": "disabled"}, "output_config": {"effort": "low"}})");

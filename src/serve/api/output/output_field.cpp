@@ -116,7 +116,8 @@ Result<std::optional<OutputField>> read_one(const std::string& name, const Order
 Result<std::optional<OutputField>> read_output_field(const RequestBody& body) {
   std::optional<OutputField> field;
   for (const auto& [name, value] : body.formats.items()) {
-    if (says_nothing(value)) continue;
+    const bool of_another_api = name == "text" || name == "output_config";
+    if (of_another_api || says_nothing(value)) continue;
     MORACLE_ASSIGN(auto one, read_one(name, value));
     if (!one) continue;
     if (field) return wrong("request.value", name, "one field that holds the output", "also " + field->place);
