@@ -4,6 +4,7 @@
 
 #include <array>
 #include <string_view>
+#include <utility>
 
 #include "serve/api/json_text.h"
 
@@ -79,6 +80,17 @@ ApiError api_error(const Error& error) {
   shown.file.clear();
   result.message = shown.message();
   return result;
+}
+
+Error wrong(const char* code, std::string where, std::string wanted, std::string found) {
+  return Error{.code = code, .where = std::move(where), .wanted = std::move(wanted), .found = std::move(found)};
+}
+
+Error unsupported(std::string where, std::string wanted, const OrderedJson& found, std::string advice) {
+  Error error = wrong("request.unsupported", std::move(where), std::move(wanted),
+                      found.is_string() ? "'" + found.get<std::string>().substr(0, 40) + "'" : found.type_name());
+  error.advice = std::move(advice);
+  return error;
 }
 
 Error context_error(std::int64_t context, std::int64_t prompt, std::int64_t answer, const std::string& param) {

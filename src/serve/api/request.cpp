@@ -9,15 +9,12 @@
 #include <variant>
 
 #include "generate/request.h"
+#include "serve/api/api_error.h"
 #include "serve/api/chat/messages.h"
 
 namespace moracle::serve {
 
 namespace {
-
-Error wrong(const char* code, std::string where, std::string wanted, std::string found) {
-  return Error{.code = code, .where = std::move(where), .wanted = std::move(wanted), .found = std::move(found)};
-}
 
 Error over(std::string where, std::size_t most, std::size_t found, std::string_view what) {
   return wrong("request.limit", std::move(where), fmt::format("at most {} {}", most, what), std::to_string(found));

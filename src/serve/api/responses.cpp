@@ -6,6 +6,7 @@
 #include <utility>
 #include <variant>
 
+#include "serve/api/api_error.h"
 #include "serve/api/json_text.h"
 
 namespace moracle::serve {
@@ -96,17 +97,6 @@ constexpr std::array kFields = {
 };
 
 // --- requests ---
-
-Error wrong(const char* code, std::string where, std::string wanted, std::string found) {
-  return Error{.code = code, .where = std::move(where), .wanted = std::move(wanted), .found = std::move(found)};
-}
-
-Error unsupported(std::string where, std::string wanted, const Json& found, std::string advice) {
-  Error error = wrong("request.unsupported", std::move(where), std::move(wanted),
-                      found.is_string() ? "'" + found.get<std::string>().substr(0, 40) + "'" : found.type_name());
-  error.advice = std::move(advice);
-  return error;
-}
 
 Json member(const Json& object, const char* name) {
   const auto found = object.find(name);

@@ -6,15 +6,12 @@
 #include <array>
 #include <utility>
 
+#include "serve/api/api_error.h"
 #include "serve/api/fields.h"
 
 namespace moracle::serve {
 
 namespace {
-
-Error wrong(const char* code, std::string where, std::string wanted, std::string found) {
-  return Error{.code = code, .where = std::move(where), .wanted = std::move(wanted), .found = std::move(found)};
-}
 
 // Texts of a message's content in one.
 Result<> join_content(OrderedJson& message, const std::string& where) {

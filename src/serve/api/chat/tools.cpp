@@ -6,16 +6,13 @@
 #include <set>
 #include <utility>
 
+#include "serve/api/api_error.h"
 #include "serve/api/fields.h"
 #include "serve/limits.h"
 
 namespace moracle::serve {
 
 namespace {
-
-Error wrong(const char* code, std::string where, std::string wanted, std::string found) {
-  return Error{.code = code, .where = std::move(where), .wanted = std::move(wanted), .found = std::move(found)};
-}
 
 std::string shown(std::string_view text) {
   return "'" + std::string(text.substr(0, kShownNameBytes)) + "'";

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "serve/api/api_error.h"
 #include "serve/api/fields.h"
 
 namespace moracle::serve {
@@ -11,10 +12,6 @@ namespace moracle::serve {
 namespace {
 
 using Kind = OutputFormat::Kind;
-
-Error wrong(const char* code, std::string where, std::string wanted, std::string found) {
-  return Error{.code = code, .where = std::move(where), .wanted = std::move(wanted), .found = std::move(found)};
-}
 
 const OrderedJson* member(const OrderedJson& object, const char* name) {
   const auto found = object.find(name);
