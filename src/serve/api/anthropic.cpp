@@ -8,14 +8,13 @@
 #include <variant>
 
 #include "serve/api/api_error.h"
+#include "serve/api/chat/door.h"
+#include "serve/api/field_makers.h"
 #include "serve/api/json_text.h"
 
 namespace moracle::serve {
 
 namespace {
-
-using enum FieldUse;
-using enum FieldType;
 
 constexpr auto kHere = static_cast<std::uint8_t>(GenerationApi::anthropic);
 
@@ -62,83 +61,46 @@ Json object_schema() {
   return {{"type", "object"}};
 }
 
-constexpr RequestField shaped(std::string_view name, Json (*schema)(), std::string_view words) {
-  return {.name = name, .use = honoured, .endpoints = kHere, .type = structure, .text = words, .schema = schema};
-}
-constexpr RequestField unused(std::string_view name, std::string_view why) {
-  return {.name = name, .use = inert, .endpoints = kHere, .type = structure, .text = why};
-}
-constexpr RequestField refuse(std::string_view name, std::string_view instead) {
-  return {.name = name, .use = refused, .endpoints = kHere, .type = structure, .text = instead};
-}
-
 constexpr std::array kFields = {
-    shaped("messages", messages_schema,
+    shaped("messages", kHere, messages_schema,
            "The conversation: text, tool_use, tool_result and thinking; a last message of the assistant goes on"),
-    shaped("system", texts_schema, "A message of the system, in front of the others"),
-    RequestField{.name = "max_tokens",
-                 .use = honoured,
-                 .endpoints = kHere,
-                 .type = integer,
-                 .text = "Most tokens of a reply",
-                 .low = 1,
-                 .high = 2147483647.0},
-    shaped("stop_sequences", stops_schema, "Texts that end a reply in front of them"),
-    shaped("tools", tools_schema, "As tools of /v1/chat/completions; tools that a server runs are refused"),
-    shaped("tool_choice", typed_schema, "auto, any, none, or a tool by its name; disable_parallel_tool_use"),
+    shaped("system", kHere, texts_schema, "A message of the system, in front of the others"),
+    whole("max_tokens", kHere, 1, kInt32, "Most tokens of a reply"),
+    shaped("stop_sequences", kHere, stops_schema, "Texts that end a reply in front of them"),
+    shaped("tools", kHere, tools_schema, "As tools of /v1/chat/completions; tools that a server runs are refused"),
+    shaped("tool_choice", kHere, typed_schema, "auto, any, none, or a tool by its name; disable_parallel_tool_use"),
     shaped(
-        "thinking", typed_schema,
+        "thinking", kHere, typed_schema,
         "disabled: the template's enable_thinking is false and no thinking is shown; budget_tokens changes nothing, as "
         "max_tokens bounds both"),
-    shaped("output_config", object_schema,
+    shaped("output_config", kHere, object_schema,
            "effort: the template's reasoning_effort; format: a JSON schema of the reply"),
-    unused("context_management", "Nothing of a conversation is left out"),
-    unused("inference_geo", "It is this machine"),
-    unused("speed", "There is one"),
-    unused("cache_control", "Prefixes are found by their tokens"),
-    refuse("container", "no code of a request is run"),
-    refuse("mcp_servers", "no address of a request is opened"),
-    refuse("output_format", "it is spelled output_config.format"),
-    refuse("fallbacks", "one model is served"),
+    ignored_field("context_management", "Nothing of a conversation is left out", kHere),
+    ignored_field("inference_geo", "It is this machine", kHere),
+    ignored_field("speed", "There is one", kHere),
+    ignored_field("cache_control", "Prefixes are found by their tokens", kHere),
+    refuse("container", "no code of a request is run", "null", kHere),
+    refuse("mcp_servers", "no address of a request is opened", "null", kHere),
+    refuse("output_format", "it is spelled output_config.format", "null", kHere),
+    refuse("fallbacks", "one model is served", "null", kHere),
 };
 
 // --- requests ---
 
-const OrderedJson& member(const OrderedJson& object, const char* name) {
-  static const OrderedJson null;
-  const auto found = object.find(name);
-  return found == object.end() ? null : *found;
-}
-
-Result<std::string> text_of(const OrderedJson& block, const char* name, const std::string& where) {
-  const OrderedJson& text = member(block, name);
-  if (!text.is_string()) return wrong("request.type", where + "." + name, "a text", text.type_name());
-  return text.get<std::string>();
-}
-
-// The joined texts of a text or of blocks of text.
-Result<std::string> texts_of(const OrderedJson& content, const std::string& where) {
-  if (content.is_null()) return std::string();
-  if (content.is_string()) return content.get<std::string>();
-  if (!content.is_array()) return wrong("request.type", where, "a text or a list of blocks", content.type_name());
-  std::string text;
-  for (std::size_t i = 0; i < content.size(); ++i) {
-    const std::string place = fmt::format("{}[{}]", where, i);
-    if (!content[i].is_object()) return wrong("request.type", place, "a block", content[i].type_name());
-    if (member(content[i], "type") != "text") {
-      return unsupported(place + ".type", "text", member(content[i], "type"),
-                         "prompts are text; no image, document or address is read");
-    }
-    MORACLE_ASSIGN(const std::string piece, text_of(content[i], "text", place));
-    text += piece;
-  }
-  return text;
-}
+constexpr std::array kTexts = {TextPart{"text", "text"}};
+constexpr ToolShape kTools = {.type = "custom", .typed = false, .schema = "input_schema", .with_schema = true};
+constexpr std::array kPlaces = {
+    SamePlace{"stop", "stop_sequences"},
+    SamePlace{"reasoning_effort", "output_config.effort"},
+    SamePlace{"continue_final_message", "messages"},
+    SamePlace{"tools[].function.parameters", "tools[].input_schema"},
+    SamePlace{"tools[].function", "tools[]"},
+};
 
 // One message of a chat while blocks are added, and those in front of it.
 class MessageWriter {
  public:
-  explicit MessageWriter(OrderedJson& messages) : messages_(messages) {}
+  explicit MessageWriter(Conversation& chat) : chat_(chat) {}
 
   Result<> add(const OrderedJson& message, const std::string& where) {
     if (!message.is_object()) return wrong("request.type", where, "an object", message.type_name());
@@ -147,18 +109,18 @@ class MessageWriter {
       return wrong("request.value", where + ".role", "user or assistant", role.dump().substr(0, 40));
     const OrderedJson& content = member(message, "content");
     open_ = {{"role", role}, {"content", nullptr}};
-    const std::size_t before = messages_.size();
+    const std::size_t before = chat_.messages.size();
     if (content.is_array()) {
       for (std::size_t i = 0; i < content.size(); ++i)
         MORACLE_TRY(add_block(content[i], role == "user", fmt::format("{}.content[{}]", where, i)));
     } else {
-      MORACLE_ASSIGN(const std::string text, texts_of(content, where + ".content"));
+      MORACLE_ASSIGN(const std::string text, joined_texts(content, kTexts, where + ".content"));
       append("content", text);
     }
     const bool empty = open_.size() == 2 && open_["content"].is_null();
-    if (empty && messages_.size() > before) return Ok{};  // results of tools alone
+    if (empty && chat_.messages.size() > before) return Ok{};  // results of tools alone
     if (empty) open_["content"] = "";
-    messages_.push_back(std::move(open_));
+    chat_.add(std::move(open_), where);
     return Ok{};
   }
 
@@ -172,14 +134,14 @@ class MessageWriter {
     if (!block.is_object()) return wrong("request.type", where, "a block", block.type_name());
     const OrderedJson& type = member(block, "type");
     if (type == "text") {
-      MORACLE_ASSIGN(const std::string text, text_of(block, "text", where));
+      MORACLE_ASSIGN(const std::string text, text_member(block, "text", where));
       append("content", text);
       return Ok{};
     }
     if (user && type == "tool_result") return add_result(block, where);
     if (!user && type == "tool_use") return add_call(block, where);
     if (!user && type == "thinking") {
-      MORACLE_ASSIGN(const std::string text, text_of(block, "thinking", where));
+      MORACLE_ASSIGN(const std::string text, text_member(block, "thinking", where));
       append("reasoning_content", text);
       return Ok{};
     }
@@ -189,17 +151,16 @@ class MessageWriter {
 
   // A tool's message stands in front of the rest of its turn.
   Result<> add_result(const OrderedJson& block, const std::string& where) {
-    MORACLE_ASSIGN(const std::string id, text_of(block, "tool_use_id", where));
-    MORACLE_ASSIGN(const std::string text, texts_of(member(block, "content"), where + ".content"));
-    if (!open_["content"].is_null())
-      messages_.push_back(std::exchange(open_, {{"role", "user"}, {"content", nullptr}}));
-    messages_.push_back({{"role", "tool"}, {"tool_call_id", id}, {"content", text}});
+    MORACLE_ASSIGN(const std::string id, text_member(block, "tool_use_id", where));
+    MORACLE_ASSIGN(const std::string text, joined_texts(member(block, "content"), kTexts, where + ".content"));
+    if (!open_["content"].is_null()) chat_.add(std::exchange(open_, {{"role", "user"}, {"content", nullptr}}), where);
+    chat_.add({{"role", "tool"}, {"tool_call_id", id}, {"content", text}}, where);
     return Ok{};
   }
 
   Result<> add_call(const OrderedJson& block, const std::string& where) {
-    MORACLE_ASSIGN(const std::string id, text_of(block, "id", where));
-    MORACLE_ASSIGN(const std::string name, text_of(block, "name", where));
+    MORACLE_ASSIGN(const std::string id, text_member(block, "id", where));
+    MORACLE_ASSIGN(const std::string name, text_member(block, "name", where));
     const OrderedJson& input = member(block, "input");
     if (!input.is_object()) return wrong("request.type", where + ".input", "an object", input.type_name());
     open_["tool_calls"].push_back(
@@ -207,35 +168,11 @@ class MessageWriter {
     return Ok{};
   }
 
-  OrderedJson& messages_;
+  Conversation& chat_;
   OrderedJson open_;
 };
 
-Result<Json> chat_tool(const Json& tool, const std::string& where) {
-  if (!tool.is_object()) return wrong("request.type", where, "an object", tool.type_name());
-  if (has_field(tool, "type") && tool["type"] != "custom") {
-    return unsupported(where + ".type", "custom", OrderedJson(tool["type"]), "no tool is run by this server");
-  }
-  if (!has_field(tool, "name") || !tool["name"].is_string())
-    return wrong("request.missing", where + ".name", "a name", "none");
-  if (!has_field(tool, "input_schema") || !tool["input_schema"].is_object())
-    return wrong("request.missing", where + ".input_schema", "a JSON schema", "none");
-  Json function = {{"name", tool["name"]}, {"parameters", tool["input_schema"]}};
-  for (const char* const name : {"description", "strict"}) {
-    if (has_field(tool, name)) function[name] = tool[name];
-  }
-  return Json{{"type", "function"}, {"function", std::move(function)}};
-}
-
-Result<> read_tools(const Json& body, Json& chat) {
-  if (has_field(body, "tools")) {
-    if (!body["tools"].is_array()) return wrong("request.type", "tools", "a list of tools", body["tools"].type_name());
-    chat["tools"] = Json::array();
-    for (std::size_t i = 0; i < body["tools"].size(); ++i) {
-      MORACLE_ASSIGN(Json tool, chat_tool(body["tools"][i], fmt::format("tools[{}]", i)));
-      chat["tools"].push_back(std::move(tool));
-    }
-  }
+Result<> read_tool_choice(const Json& body, Json& chat) {
   if (!has_field(body, "tool_choice")) return Ok{};
   const Json& choice = body["tool_choice"];
   const Json type = choice.is_object() ? choice.value("type", Json()) : Json();
@@ -275,36 +212,19 @@ Result<> read_thinking(const Json& body, Json& chat) {
     if (value.is_null()) continue;
     if (name == "effort") {
       chat["reasoning_effort"] = value;
-    } else if (name == "format" && value.is_object() && value.value("type", Json()) == "json_schema" &&
-               value.contains("schema")) {
-      continue;  // read_output_format() reads it
-    } else {
-      return unsupported("output_config." + name.substr(0, kNameBytes), "effort, and a format of type json_schema",
-                         OrderedJson(value), "leave it out");
+    } else if (name != "format") {  // format_within() has it
+      return unsupported("output_config." + name.substr(0, kNameBytes), "effort and format", OrderedJson(value),
+                         "leave it out");
     }
   }
   return Ok{};
 }
 
-// output_config.format, which was checked, as a chat's response_format, with the schema's members in their order.
-OrderedJson read_output_format(const RequestBody& body) {
-  OrderedJson formats = OrderedJson::object();
-  const auto config = body.formats.find("output_config");
-  if (config == body.formats.end() || !config->is_object() || !config->contains("format")) return formats;
-  const OrderedJson& format = config->at("format");
-  if (!format.is_object()) return formats;
-  OrderedJson& chats = formats["response_format"] = OrderedJson::object();
-  chats["type"] = "json_schema";
-  chats["json_schema"]["name"] = "reply";
-  chats["json_schema"]["schema"] = format.at("schema");
-  return formats;
-}
-
-Result<OrderedJson> read_conversation(const RequestBody& body, Json& chat) {
-  OrderedJson messages = OrderedJson::array();
+Result<Conversation> read_conversation(const RequestBody& body, Json& chat) {
+  Conversation conversation;
   if (has_field(body.fields, "system")) {
-    MORACLE_ASSIGN(const std::string text, texts_of(OrderedJson(body.fields["system"]), "system"));
-    messages.push_back({{"role", "system"}, {"content", text}});
+    MORACLE_ASSIGN(const std::string text, joined_texts(OrderedJson(body.fields["system"]), kTexts, "system"));
+    conversation.add({{"role", "system"}, {"content", text}}, "system");
   }
   if (!body.messages.is_array() || body.messages.empty())
     return wrong("request.missing", "messages", "a list of at least one message", body.messages.type_name());
@@ -312,15 +232,15 @@ Result<OrderedJson> read_conversation(const RequestBody& body, Json& chat) {
     return wrong("request.limit", "messages", fmt::format("at most {} messages", kMostMessages),
                  std::to_string(body.messages.size()));
   }
-  MessageWriter writer(messages);
+  MessageWriter writer(conversation);
   for (std::size_t i = 0; i < body.messages.size(); ++i)
     MORACLE_TRY(writer.add(body.messages[i], fmt::format("messages[{}]", i)));
-  const OrderedJson& last = messages.back();
+  const OrderedJson& last = conversation.messages.back();
   if (last["role"] == "assistant" && last["content"].is_string() && !last.contains("tool_calls")) {
     chat["continue_final_message"] = true;
     chat["add_generation_prompt"] = false;
   }
-  return messages;
+  return conversation;
 }
 
 // --- replies ---
@@ -499,38 +419,25 @@ std::span<const RequestField> anthropic_fields() {
 Result<ApiRequest> read_anthropic_request(RequestBody body, bool strict) {
   std::vector<std::string> ignored;  // the chat has them, too
   MORACLE_TRY(check_fields(body.fields, GenerationApi::anthropic, ignored));
-  Json chat = Json::object();
-  for (const auto& [name, value] : body.fields.items()) {
-    const RequestField* const field = find_field(name, GenerationApi::anthropic);
-    const RequestField* const same = find_field(name, GenerationApi::chat);
-    // What the two APIs have in common is one entry of the table; unknown names are told as such.
-    if ((field == nullptr && same == nullptr) || (field != nullptr && (field == same || name == "max_tokens")))
-      chat[name] = value;
-  }
+  Json chat = shared_fields(body.fields, GenerationApi::anthropic);
+  if (has_field(body.fields, "max_tokens")) chat["max_tokens"] = body.fields["max_tokens"];
   if (has_field(body.fields, "stop_sequences")) {
     if (!body.fields["stop_sequences"].is_array()) {
       return wrong("request.type", "stop_sequences", "a list of texts", body.fields["stop_sequences"].type_name());
     }
     chat["stop"] = body.fields["stop_sequences"];
   }
-  MORACLE_TRY(read_tools(body.fields, chat));
+  MORACLE_ASSIGN(OrderedJson tools, chat_tools(body.tools, kTools));
+  MORACLE_TRY(read_tool_choice(body.fields, chat));
   MORACLE_TRY(read_thinking(body.fields, chat));
-  MORACLE_ASSIGN(OrderedJson messages, read_conversation(body, chat));
-  OrderedJson formats = read_output_format(body);
-  if (formats.contains("response_format")) chat["response_format"] = Json(formats["response_format"]);
-  auto request =
-      read_request(GenerationApi::chat,
-                   {.fields = std::move(chat), .messages = std::move(messages), .formats = std::move(formats)}, strict);
-  if (!request.ok()) {
-    Error error = request.error();
-    for (const auto& [chats, here] : {std::pair<std::string_view, std::string_view>{"stop", "stop_sequences"},
-                                      {"response_format", "output_config.format"},
-                                      {"reasoning_effort", "output_config.effort"}}) {
-      if (error.where.starts_with(chats)) error.where.replace(0, chats.size(), here);
-    }
-    return error;
-  }
-  request->continuous_usage = true;  // the first event has the prompt's
+  MORACLE_ASSIGN(Conversation conversation, read_conversation(body, chat));
+  MORACLE_ASSIGN(ApiRequest request,
+                 read_as_chat({.fields = std::move(chat),
+                               .messages = std::move(conversation.messages),
+                               .tools = std::move(tools),
+                               .formats = format_within(body, "output_config")},
+                              {.fields = kPlaces, .messages = std::move(conversation.places)}, strict));
+  request.continuous_usage = true;  // the first event has the prompt's
   return request;
 }
 

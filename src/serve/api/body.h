@@ -19,7 +19,7 @@ struct RequestBody {
 };
 
 // Names of the fields of RequestBody::formats. "text" and "output_config" have a format in /v1/responses and
-// /v1/messages.
+// /v1/messages; a chat that such a request becomes has it as "text.format" and "output_config.format".
 inline constexpr std::array kFormatFields = {
     "response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "text", "output_config"};
 

@@ -13,6 +13,7 @@
 #include "generate/request.h"
 #include "generate/sampling_fields.h"
 #include "serve/api/anthropic.h"
+#include "serve/api/field_makers.h"
 #include "serve/api/output/output_field.h"
 #include "serve/api/responses.h"
 
@@ -25,12 +26,11 @@ using enum FieldType;
 
 constexpr std::uint8_t kChat = 1;
 constexpr std::uint8_t kCompletions = 2;
-constexpr std::uint8_t kBoth = 3;
+constexpr std::uint8_t kBoth = kChatsAndCompletions;
 constexpr std::uint8_t kEach = 15;
 constexpr std::uint8_t kChats = 13;  // what makes conversations
 constexpr std::uint8_t kOpenAi = 11;
 
-constexpr double kInt32 = 2147483647.0;
 constexpr double kInt63 = 0x1p63;  // above every whole number of 64 bits; whole_bound() names the last one
 constexpr double kHuge = 1e30;
 
@@ -142,29 +142,9 @@ Json reasoning_schema() {
   return {{"type", "object"}, {"properties", {{"effort", or_null("string")}}}};
 }
 
-constexpr RequestField flag(std::string_view name, std::uint8_t where, std::string_view text) {
-  return {.name = name, .use = honoured, .endpoints = where, .type = boolean, .text = text};
-}
-constexpr RequestField whole(std::string_view name, std::uint8_t where, double low, double high,
-                             std::string_view text) {
-  return {.name = name, .use = honoured, .endpoints = where, .type = integer, .text = text, .low = low, .high = high};
-}
-constexpr RequestField word(std::string_view name, std::uint8_t where, std::string_view text_) {
-  return {.name = name, .use = honoured, .endpoints = where, .type = text, .text = text_};
-}
-constexpr RequestField shaped(std::string_view name, std::uint8_t where, Json (*schema)(), std::string_view text) {
-  return {.name = name, .use = honoured, .endpoints = where, .type = structure, .text = text, .schema = schema};
-}
 constexpr RequestField sampling_field(int place, RequestField field) {
   field.sampling = place;
   return field;
-}
-constexpr RequestField ignored_field(std::string_view name, std::string_view text, std::uint8_t where = kBoth) {
-  return {.name = name, .use = inert, .endpoints = where, .type = structure, .text = text};
-}
-constexpr RequestField refuse(std::string_view name, std::string_view text, std::string_view off = "null",
-                              std::uint8_t where = kBoth) {
-  return {.name = name, .use = refused, .endpoints = where, .type = structure, .text = text, .off = off};
 }
 
 // The whole number of 64 bits that is next to a bound.

@@ -205,6 +205,24 @@ Result<> hold_output(ApiRequest& api, ModelOutputs* outputs) {
   return Ok{};
 }
 
+Result<> complete(ApiRequest& request, const ModelText& text, const PrepareOptions& options) {
+  if (options.known) MORACLE_TRY(options.known(request.model));
+  MORACLE_TRY(check_replies(request, options.max_replies));
+  request.seed = request.seed.value_or(options.seed);
+  if (request.kind == GenerationApi::chat) {
+    MORACLE_ASSIGN(PreparedPrompt prompt, prepare_chat(request, text));
+    MORACLE_TRY(text.check_ids(prompt.ids));
+    request.prompts.push_back(std::move(prompt));
+  }
+  for (const PromptInput& input : request.inputs) {
+    MORACLE_ASSIGN(PreparedPrompt prompt, prepare_prompt(input, request, text));
+    request.prompts.push_back(std::move(prompt));
+  }
+  MORACLE_TRY(resolve_settings(request, text));
+  MORACLE_TRY(hold_output(request, options.outputs));
+  return check_room(request, options.context);
+}
+
 // A member of /tokenize that the table of fields has for another endpoint, or not at all.
 Result<std::optional<bool>> flag_of(const Json& body, const char* name) {
   if (!has_field(body, name)) return std::optional<bool>();
@@ -242,21 +260,9 @@ Request ApiRequest::engine_request(std::size_t index) const {
 }
 
 Result<> prepare_request(ApiRequest& request, const ModelText& text, const PrepareOptions& options) {
-  if (options.known) MORACLE_TRY(options.known(request.model));
-  MORACLE_TRY(check_replies(request, options.max_replies));
-  request.seed = request.seed.value_or(options.seed);
-  if (request.kind == GenerationApi::chat) {
-    MORACLE_ASSIGN(PreparedPrompt prompt, prepare_chat(request, text));
-    MORACLE_TRY(text.check_ids(prompt.ids));
-    request.prompts.push_back(std::move(prompt));
-  }
-  for (const PromptInput& input : request.inputs) {
-    MORACLE_ASSIGN(PreparedPrompt prompt, prepare_prompt(input, request, text));
-    request.prompts.push_back(std::move(prompt));
-  }
-  MORACLE_TRY(resolve_settings(request, text));
-  MORACLE_TRY(hold_output(request, options.outputs));
-  return check_room(request, options.context);
+  auto completed = complete(request, text, options);
+  if (!completed.ok()) return request.places.named(std::move(completed).error());
+  return Ok{};
 }
 
 Result<std::int64_t> count_chat_tokens(const ApiRequest& request, const ModelText& text, const ModelCheck& known) {

@@ -233,8 +233,6 @@ Result<> read_template_arguments(const Json& body, ApiRequest& request) {
 
 Result<> read_chat(RequestBody parsed, ApiRequest& request) {
   const Json& body = parsed.fields;
-  // Another API's request has them among its fields alone.
-  if (parsed.tools.is_null()) parsed.tools = OrderedJson(body.value("tools", Json()));
   MORACLE_ASSIGN(request.tools, read_tools(std::move(parsed.tools), body));
   request.chat.tools = request.tools.tools;
   MORACLE_ASSIGN(request.chat.messages, read_messages(std::move(parsed.messages), request.changed));

@@ -15,6 +15,7 @@
 #include "generate/request.h"
 #include "generate/sampling_fields.h"
 #include "serve/api/body.h"
+#include "serve/api/chat/places.h"
 #include "serve/api/chat/tools.h"
 #include "serve/api/fields.h"
 #include "serve/api/output/output_field.h"
@@ -66,6 +67,7 @@ struct ApiRequest {
   bool include_usage = false;
   bool continuous_usage = false;
   const char* prompt_field = "prompt";  // for errors of its length
+  ChatPlaces places{};                  // of another API that was read as a chat
   Json echoed{};                        // what the API's replies repeat of the request; null: nothing
 
   std::vector<std::string> ignored{};  // names that nobody knows

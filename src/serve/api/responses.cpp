@@ -7,14 +7,13 @@
 #include <variant>
 
 #include "serve/api/api_error.h"
+#include "serve/api/chat/door.h"
+#include "serve/api/field_makers.h"
 #include "serve/api/json_text.h"
 
 namespace moracle::serve {
 
 namespace {
-
-using enum FieldUse;
-using enum FieldType;
 
 constexpr auto kHere = static_cast<std::uint8_t>(GenerationApi::responses);
 
@@ -51,101 +50,58 @@ Json text_schema() {
   return {{"type", "string"}};
 }
 
-constexpr RequestField shaped(std::string_view name, Json (*schema)(), std::string_view words) {
-  return {.name = name, .use = honoured, .endpoints = kHere, .type = structure, .text = words, .schema = schema};
-}
-constexpr RequestField unused(std::string_view name, std::string_view why) {
-  return {.name = name, .use = inert, .endpoints = kHere, .type = structure, .text = why};
-}
-constexpr RequestField refuse(std::string_view name, std::string_view instead, std::string_view off = "null") {
-  return {.name = name, .use = refused, .endpoints = kHere, .type = structure, .text = instead, .off = off};
-}
-
 constexpr std::array kFields = {
-    shaped("input", input_schema,
+    shaped("input", kHere, input_schema,
            "A text, or items: messages, reasoning, function_call and function_call_output; texts alone"),
-    shaped("instructions", text_schema, "A message of the system, in front of the input"),
-    RequestField{.name = "max_output_tokens",
-                 .use = honoured,
-                 .endpoints = kHere,
-                 .type = integer,
-                 .text = "Most tokens of a reply",
-                 .low = 1,
-                 .high = 2147483647.0},
-    shaped("tools", tools_schema, "As tools of /v1/chat/completions, of type function"),
-    shaped("tool_choice", choice_schema, "none, auto, required, or a function by its name"),
-    RequestField{.name = "parallel_tool_calls",
-                 .use = honoured,
-                 .endpoints = kHere,
-                 .type = boolean,
-                 .text = "As of /v1/chat/completions"},
-    shaped("text", object_schema, "format: as response_format of /v1/chat/completions; verbosity changes nothing"),
-    shaped("reasoning", object_schema,
+    shaped("instructions", kHere, text_schema, "A message of the system, in front of the input"),
+    whole("max_output_tokens", kHere, 1, kInt32, "Most tokens of a reply"),
+    shaped("tools", kHere, tools_schema, "As tools of /v1/chat/completions, of type function"),
+    shaped("tool_choice", kHere, choice_schema, "none, auto, required, or a function by its name"),
+    flag("parallel_tool_calls", kHere, "As of /v1/chat/completions"),
+    shaped("text", kHere, object_schema,
+           "format: as response_format of /v1/chat/completions; verbosity changes nothing"),
+    shaped("reasoning", kHere, object_schema,
            "effort: the template's reasoning_effort; summary changes nothing, as all of it is returned"),
-    unused("include", "Replies have all that they can have"),
-    unused("stream_options", "Events are not padded"),
-    unused("client_metadata", "Nothing is stored"),
-    refuse("store", "nothing is stored: store must be false", "false"),
-    refuse("previous_response_id", "nothing is stored: send the whole conversation as input"),
-    refuse("conversation", "nothing is stored: send the whole conversation as input"),
-    refuse("background", "a reply is made while its client waits", "false"),
-    refuse("prompt", "nothing is stored: send instructions and input"),
-    refuse("truncation", "shorten the input", "\"disabled\""),
-    refuse("max_tool_calls", "no tool is run by this server"),
-    refuse("top_logprobs", "ask /v1/chat/completions for log-probabilities", "0"),
-    refuse("context_management", "shorten the input"),
+    ignored_field("include", "Replies have all that they can have", kHere),
+    ignored_field("stream_options", "Events are not padded", kHere),
+    ignored_field("client_metadata", "Nothing is stored", kHere),
+    refuse("store", "nothing is stored: store must be false", "false", kHere),
+    refuse("previous_response_id", "nothing is stored: send the whole conversation as input", "null", kHere),
+    refuse("conversation", "nothing is stored: send the whole conversation as input", "null", kHere),
+    refuse("background", "a reply is made while its client waits", "false", kHere),
+    refuse("prompt", "nothing is stored: send instructions and input", "null", kHere),
+    refuse("truncation", "shorten the input", "\"disabled\"", kHere),
+    refuse("max_tool_calls", "no tool is run by this server", "null", kHere),
+    refuse("top_logprobs", "ask /v1/chat/completions for log-probabilities", "0", kHere),
+    refuse("context_management", "shorten the input", "null", kHere),
 };
 
 // --- requests ---
 
-Json member(const Json& object, const char* name) {
-  const auto found = object.find(name);
-  return found == object.end() ? Json() : *found;
-}
-
-Result<std::string> text_of(const Json& item, const char* name, const std::string& where) {
-  const auto text = item.find(name);
-  if (text != item.end() && text->is_string()) return text->get<std::string>();
-  return wrong("request.type", where + "." + name, "a text", text == item.end() ? "none" : text->type_name());
-}
-
-// The joined texts of a text or of parts.
-Result<std::string> texts_of(const Json& content, const std::string& where) {
-  if (content.is_null()) return std::string();
-  if (content.is_string()) return content.get<std::string>();
-  if (!content.is_array()) return wrong("request.type", where, "a text or a list of parts", content.type_name());
-  std::string text;
-  for (std::size_t i = 0; i < content.size(); ++i) {
-    const std::string place = fmt::format("{}[{}]", where, i);
-    if (!content[i].is_object()) return wrong("request.type", place, "a part", content[i].type_name());
-    const Json type = member(content[i], "type");
-    const bool refusal = type == "refusal";
-    const bool texts = type == "input_text" || type == "output_text" || type == "text" || type == "reasoning_text" ||
-                       type == "summary_text";
-    if (!texts && !refusal) {
-      return unsupported(place + ".type", "input_text or output_text", type,
-                         "prompts are text; no image, sound, file or address is read");
-    }
-    MORACLE_ASSIGN(const std::string piece, text_of(content[i], refusal ? "refusal" : "text", place));
-    text += piece;
-  }
-  return text;
-}
+constexpr std::array kTexts = {TextPart{"input_text", "text"},   TextPart{"output_text", "text"},
+                               TextPart{"text", "text"},         TextPart{"reasoning_text", "text"},
+                               TextPart{"summary_text", "text"}, TextPart{"refusal", "refusal"}};
+constexpr ToolShape kTools = {.type = "function", .typed = true, .schema = "parameters"};
+constexpr std::array kPlaces = {
+    SamePlace{"messages", "input"},
+    SamePlace{"max_tokens", "max_output_tokens"},
+    SamePlace{"tools[].function", "tools[]"},
+};
 
 // Messages of a chat made of items. What an assistant's turn is made of, reasoning, text and calls, are items of their
 // own here and one message there.
 class ItemReader {
  public:
-  explicit ItemReader(OrderedJson& messages) : messages_(messages) {}
+  explicit ItemReader(Conversation& chat) : chat_(chat) {}
 
-  Result<> add(const Json& item, const std::string& where) {
+  Result<> add(const OrderedJson& item, const std::string& where) {
     if (!item.is_object()) return wrong("request.type", where, "an item", item.type_name());
-    const Json type = member(item, "type");
+    const OrderedJson& type = member(item, "type");
     if (type == "function_call") return add_call(item, where);
     if (type == "function_call_output") {
-      MORACLE_ASSIGN(const std::string id, text_of(item, "call_id", where));
-      MORACLE_ASSIGN(const std::string text, texts_of(member(item, "output"), where + ".output"));
-      messages_.push_back({{"role", "tool"}, {"tool_call_id", id}, {"content", text}});
+      MORACLE_ASSIGN(const std::string id, text_member(item, "call_id", where));
+      MORACLE_ASSIGN(const std::string text, joined_texts(member(item, "output"), kTexts, where + ".output"));
+      chat_.add({{"role", "tool"}, {"tool_call_id", id}, {"content", text}}, where);
       return Ok{};
     }
     if (type == "reasoning") return add_reasoning(item, where);
@@ -156,59 +112,60 @@ class ItemReader {
 
  private:
   // The assistant's message that goes on: the last, where it lacks a text or `late`, what may follow one.
-  OrderedJson& turn(bool late) {
-    const bool goes_on = !messages_.empty() && messages_.back()["role"] == "assistant" &&
-                         (late || (messages_.back()["content"].is_null() && !messages_.back().contains("tool_calls")));
-    if (!goes_on) messages_.push_back({{"role", "assistant"}, {"content", nullptr}});
-    return messages_.back();
+  OrderedJson& turn(bool late, const std::string& where) {
+    const OrderedJson& messages = chat_.messages;
+    const bool goes_on = !messages.empty() && messages.back()["role"] == "assistant" &&
+                         (late || (messages.back()["content"].is_null() && !messages.back().contains("tool_calls")));
+    if (!goes_on) chat_.add({{"role", "assistant"}, {"content", nullptr}}, where);
+    return chat_.messages.back();
   }
 
-  Result<> add_message(const Json& item, const std::string& where) {
-    const Json role = member(item, "role");
+  Result<> add_message(const OrderedJson& item, const std::string& where) {
+    const OrderedJson& role = member(item, "role");
     if (role != "user" && role != "assistant" && role != "system" && role != "developer")
       return wrong("request.value", where + ".role", "user, assistant, system or developer", role.dump().substr(0, 40));
-    MORACLE_ASSIGN(const std::string text, texts_of(member(item, "content"), where + ".content"));
+    MORACLE_ASSIGN(const std::string text, joined_texts(member(item, "content"), kTexts, where + ".content"));
     if (role == "assistant") {
-      turn(false)["content"] = text;
+      turn(false, where)["content"] = text;
     } else {
-      messages_.push_back({{"role", OrderedJson(role)}, {"content", text}});
+      chat_.add({{"role", role}, {"content", text}}, where);
     }
     return Ok{};
   }
 
-  Result<> add_call(const Json& item, const std::string& where) {
-    MORACLE_ASSIGN(const std::string id, text_of(item, "call_id", where));
-    MORACLE_ASSIGN(const std::string name, text_of(item, "name", where));
-    MORACLE_ASSIGN(const std::string arguments, text_of(item, "arguments", where));
-    turn(true)["tool_calls"].push_back(
+  Result<> add_call(const OrderedJson& item, const std::string& where) {
+    MORACLE_ASSIGN(const std::string id, text_member(item, "call_id", where));
+    MORACLE_ASSIGN(const std::string name, text_member(item, "name", where));
+    MORACLE_ASSIGN(const std::string arguments, text_member(item, "arguments", where));
+    turn(true, where)["tool_calls"].push_back(
         {{"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", arguments}}}});
     return Ok{};
   }
 
   // Its text where it has one, else the summary; one that is encrypted says nothing to this model.
-  Result<> add_reasoning(const Json& item, const std::string& where) {
-    MORACLE_ASSIGN(std::string text, texts_of(member(item, "content"), where + ".content"));
-    MORACLE_ASSIGN(const std::string summary, texts_of(member(item, "summary"), where + ".summary"));
+  Result<> add_reasoning(const OrderedJson& item, const std::string& where) {
+    MORACLE_ASSIGN(std::string text, joined_texts(member(item, "content"), kTexts, where + ".content"));
+    MORACLE_ASSIGN(const std::string summary, joined_texts(member(item, "summary"), kTexts, where + ".summary"));
     if (text.empty()) text = summary;
-    if (!text.empty()) turn(false)["reasoning_content"] = text;
+    if (!text.empty()) turn(false, where)["reasoning_content"] = text;
     return Ok{};
   }
 
-  OrderedJson& messages_;
+  Conversation& chat_;
 };
 
-Result<OrderedJson> read_input(const Json& body) {
-  OrderedJson messages = OrderedJson::array();
+Result<Conversation> read_input(const Json& body) {
+  Conversation chat;
   if (has_field(body, "instructions")) {
     if (!body["instructions"].is_string())
       return wrong("request.type", "instructions", "a text", body["instructions"].type_name());
-    messages.push_back({{"role", "system"}, {"content", body["instructions"].get<std::string>()}});
+    chat.add({{"role", "system"}, {"content", body["instructions"].get<std::string>()}}, "instructions");
   }
   if (!has_field(body, "input")) return wrong("request.missing", "input", "a text or a list of items", "none");
-  const Json& input = body["input"];
+  const OrderedJson input(body["input"]);
   if (input.is_string()) {
-    messages.push_back({{"role", "user"}, {"content", input.get<std::string>()}});
-    return messages;
+    chat.add({{"role", "user"}, {"content", input}}, "input");
+    return chat;
   }
   if (!input.is_array() || input.empty())
     return wrong("request.type", "input", "a text or a list of items", input.type_name());
@@ -216,32 +173,18 @@ Result<OrderedJson> read_input(const Json& body) {
     return wrong("request.limit", "input", fmt::format("at most {} items", kMostMessages),
                  std::to_string(input.size()));
   }
-  ItemReader reader(messages);
+  ItemReader reader(chat);
   for (std::size_t i = 0; i < input.size(); ++i) MORACLE_TRY(reader.add(input[i], fmt::format("input[{}]", i)));
-  if (messages.empty()) return wrong("request.value", "input", "a message", "reasoning without a text");
-  return messages;
+  if (chat.messages.empty()) return wrong("request.value", "input", "a message", "reasoning without a text");
+  return chat;
 }
 
-Result<> read_tools(const Json& body, Json& chat) {
-  if (has_field(body, "tools")) {
-    if (!body["tools"].is_array()) return wrong("request.type", "tools", "a list of tools", body["tools"].type_name());
-    chat["tools"] = Json::array();
-    for (std::size_t i = 0; i < body["tools"].size(); ++i) {
-      const std::string where = fmt::format("tools[{}]", i);
-      Json function = body["tools"][i];
-      if (!function.is_object()) return wrong("request.type", where, "an object", function.type_name());
-      if (const Json type = member(function, "type"); type != "function")
-        return unsupported(where + ".type", "function", type, "no tool is run by this server");
-      function.erase("type");
-      chat["tools"].push_back({{"type", "function"}, {"function", std::move(function)}});
-    }
-  }
-  if (!has_field(body, "tool_choice")) return Ok{};
+void read_tool_choice(const Json& body, Json& chat) {
+  if (!has_field(body, "tool_choice")) return;
   chat["tool_choice"] = body["tool_choice"];
   Json& choice = chat["tool_choice"];
   if (choice.is_object() && choice.value("type", Json()) == "function" && choice.contains("name"))
     choice = Json{{"type", "function"}, {"function", {{"name", choice["name"]}}}};
-  return Ok{};
 }
 
 Result<> read_text_options(const Json& body, Json& chat) {
@@ -252,23 +195,6 @@ Result<> read_text_options(const Json& body, Json& chat) {
   if (has_field(body, "reasoning") && has_field(body["reasoning"], "effort"))
     chat["reasoning"] = {{"effort", body["reasoning"]["effort"]}};
   return Ok{};
-}
-
-// text.format as a chat's response_format, with the schema's members in their order.
-OrderedJson read_text_format(const RequestBody& body) {
-  OrderedJson formats = OrderedJson::object();
-  const auto text = body.formats.find("text");
-  if (text == body.formats.end() || !text->is_object() || !text->contains("format")) return formats;
-  OrderedJson format = text->at("format");
-  if (format.is_object() && format.value("type", OrderedJson()) == "json_schema") {
-    format.erase("type");
-    OrderedJson nested = OrderedJson::object();
-    nested["type"] = "json_schema";
-    nested["json_schema"] = std::move(format);
-    format = std::move(nested);
-  }
-  formats["response_format"] = std::move(format);
-  return formats;
 }
 
 // What replies repeat of the request, as OpenAI's types ask for it.
@@ -314,9 +240,9 @@ class ResponsesTranslator final : public ReplyTranslator {
 
   std::string error_frame(const std::string& body) override {
     const Json error = Json::parse(body, nullptr, false).value("error", Json::object());
-    return event(
-        "error",
-        {{"code", member(error, "code")}, {"message", member(error, "message")}, {"param", member(error, "param")}});
+    return event("error", {{"code", error.value("code", Json())},
+                           {"message", error.value("message", Json())},
+                           {"param", error.value("param", Json())}});
   }
 
   Json whole(std::span<const ChoiceUpdate> choices, const ReplyUsage& usage) override {
@@ -486,32 +412,20 @@ Result<ApiRequest> read_responses_request(RequestBody body, bool strict) {
   if (!body.messages.is_null()) body.fields["messages"] = Json(body.messages);
   std::vector<std::string> ignored;  // the chat has them, too
   MORACLE_TRY(check_fields(body.fields, GenerationApi::responses, ignored));
-  Json chat = Json::object();
-  for (const auto& [name, value] : body.fields.items()) {
-    const RequestField* const field = find_field(name, GenerationApi::responses);
-    const RequestField* const same = find_field(name, GenerationApi::chat);
-    if ((field == nullptr && same == nullptr) || (field != nullptr && field == same)) chat[name] = value;
-  }
+  Json chat = shared_fields(body.fields, GenerationApi::responses);
   if (has_field(body.fields, "max_output_tokens")) chat["max_tokens"] = body.fields["max_output_tokens"];
   if (has_field(body.fields, "parallel_tool_calls")) chat["parallel_tool_calls"] = body.fields["parallel_tool_calls"];
-  MORACLE_TRY(read_tools(body.fields, chat));
+  MORACLE_ASSIGN(OrderedJson tools, chat_tools(body.tools, kTools));
+  read_tool_choice(body.fields, chat);
   MORACLE_TRY(read_text_options(body.fields, chat));
-  MORACLE_ASSIGN(OrderedJson messages, read_input(body.fields));
-  OrderedJson formats = read_text_format(body);
-  if (formats.contains("response_format")) chat["response_format"] = Json(formats["response_format"]);
-  auto request =
-      read_request(GenerationApi::chat,
-                   {.fields = std::move(chat), .messages = std::move(messages), .formats = std::move(formats)}, strict);
-  if (!request.ok()) {
-    Error error = request.error();
-    for (const auto& [chats, here] : {std::pair<std::string_view, std::string_view>{"response_format", "text.format"},
-                                      {"max_tokens", "max_output_tokens"}}) {
-      if (error.where.starts_with(chats)) error.where.replace(0, chats.size(), here);
-    }
-    return error;
-  }
-  request->prompt_field = "input";
-  request->echoed = echo_of(body.fields);
+  MORACLE_ASSIGN(Conversation conversation, read_input(body.fields));
+  MORACLE_ASSIGN(ApiRequest request,
+                 read_as_chat({.fields = std::move(chat),
+                               .messages = std::move(conversation.messages),
+                               .tools = std::move(tools),
+                               .formats = format_within(body, "text")},
+                              {.fields = kPlaces, .messages = std::move(conversation.places)}, strict));
+  request.echoed = echo_of(body.fields);
   return request;
 }
 

@@ -1,11 +1,13 @@
 // /v1/messages and /v1/responses: the same chats and events as of /v1/chat/completions, in other words.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "serve/api/anthropic.h"
+#include "serve/api/chat/places.h"
 #include "serve/api/responses.h"
 #include "support/serve_fixture.h"
 
@@ -104,16 +106,89 @@ TEST(DoorRequests, FormatsHoldReplies) {
   const auto message = read(read_anthropic_request, R"({"messages": [{"role": "user", "content": "hi"}],
       "output_config": {"format": {"type": "json_schema", "schema": {"type": "boolean"}}}})");
   ASSERT_TRUE(message.ok()) << message.error().message();
-  EXPECT_TRUE(message->output.has_value());
+  ASSERT_TRUE(message->output.has_value());
+  EXPECT_EQ(message->output->place, "output_config.format.schema");
   const auto response = read(read_responses_request, R"({"input": "hi", "text": {"verbosity": "low",
       "format": {"type": "json_schema", "name": "x", "schema": {"type": "boolean"}}}})");
   ASSERT_TRUE(response.ok()) << response.error().message();
-  EXPECT_TRUE(response->output.has_value());
+  ASSERT_TRUE(response->output.has_value());
+  EXPECT_EQ(response->output->place, "text.format.schema");
   const auto plain = read(read_responses_request, R"({"input": "hi", "text": {"format": {"type": "text"}}})");
   ASSERT_TRUE(plain.ok()) << plain.error().message();
   EXPECT_FALSE(plain->output.has_value());
   EXPECT_EQ(refusal(read(read_responses_request, R"({"input": "hi", "text": {"format": {"type": "xml"}}})")),
             "request.unsupported text.format.type");
+  EXPECT_EQ(refusal(read(read_responses_request, R"({"input": "hi", "text": {"format": {"type": "json_schema"}}})")),
+            "request.missing text.format.schema");
+  EXPECT_EQ(refusal(read(read_anthropic_request, R"({"messages": [{"role": "user", "content": "hi"}],
+      "output_config": {"format": {"type": "xml"}}})")),
+            "request.unsupported output_config.format.type");
+}
+
+// Templates render schemas, so that their members keep the order that the client wrote.
+TEST(DoorRequests, ToolsAreTheChats) {
+  const std::string schema = R"({"type":"object","properties":{"b":{"type":"string"},"a":{"type":"integer"}}})";
+  const OrderedJson wanted = OrderedJson::parse(
+      R"([{"type": "function", "function": {"name": "f", "description": "d", "parameters": )" + schema + "}}]");
+  const auto message = read(read_anthropic_request, R"({"messages": [{"role": "user", "content": "hi"}], "tools": [
+      {"name": "f", "description": "d", "cache_control": {"type": "ephemeral"}, "input_schema": )" +
+                                                        schema + "}]}");
+  ASSERT_TRUE(message.ok()) << message.error().message();
+  EXPECT_EQ(message->chat.tools.dump(), wanted.dump());
+  const auto response = read(read_responses_request, R"({"input": "hi", "tools": [
+      {"type": "function", "name": "f", "description": "d", "strict": true, "parameters": )" +
+                                                         schema + "}]}");
+  ASSERT_TRUE(response.ok()) << response.error().message();
+  EXPECT_EQ(response->chat.tools.dump(), wanted.dump());
+}
+
+TEST(DoorRequests, FaultsOfChatsHaveTheirOwnPlaces) {
+  const auto message = [](const std::string& more) {
+    return refusal(read(read_anthropic_request, R"({"messages": [{"role": "user", "content": "hi"}], )" + more + "}"));
+  };
+  const std::string schema = R"("input_schema": {"type": "object"}})";
+  EXPECT_EQ(message(R"("tools": [{"name": "f g", )" + schema + "]"), "request.value tools[0].name");
+  EXPECT_EQ(message(R"("tools": [{)" + schema + "]"), "request.missing tools[0].name");
+  EXPECT_EQ(message(R"("tools": [{"name": "f", "input_schema": []}])"), "request.type tools[0].input_schema");
+  EXPECT_EQ(message(R"("tools": [{"name": "f", )" + schema + R"(, {"name": "f", )" + schema + "]"),
+            "request.value tools[1].name");
+  EXPECT_EQ(message(R"("stop_sequences": [1])"), "request.type stop_sequences");
+  EXPECT_EQ(message(R"("output_config": {"effort": 3})"), "request.type output_config.effort");
+  const auto response = [](const std::string& more) {
+    return refusal(read(read_responses_request, R"({"input": "hi", )" + more + "}"));
+  };
+  EXPECT_EQ(response(R"("tools": [{"type": "function", "name": "f g"}])"), "request.value tools[0].name");
+  EXPECT_EQ(response(R"("tools": [{"type": "function", "name": "f", "parameters": 1}])"),
+            "request.type tools[0].parameters");
+}
+
+// Results without a call are mended, and said of by the places that the client wrote.
+TEST(DoorRequests, MendedPlacesAreTheClients) {
+  const auto message = read(read_anthropic_request, R"({"system": "s", "messages": [{"role": "user", "content": [
+      {"type": "text", "text": "a"}, {"type": "tool_result", "tool_use_id": "none", "content": "42"}]}]})");
+  ASSERT_TRUE(message.ok()) << message.error().message();
+  EXPECT_EQ(message->changed, std::vector<std::string>{"messages[0].content[1]"});
+  const auto response = read(read_responses_request, R"({"instructions": "s", "input": [
+      {"role": "user", "content": "a"}, {"type": "function_call_output", "call_id": "none", "output": "42"}]})");
+  ASSERT_TRUE(response.ok()) << response.error().message();
+  EXPECT_EQ(response->changed, std::vector<std::string>{"input[1]"});
+}
+
+TEST(ChatPlaces, NamesKeepIndicesAndWhatFollows) {
+  constexpr std::array kFields = {SamePlace{"stop", "stop_sequences"},
+                                  SamePlace{"tools[].function.parameters", "tools[].input_schema"},
+                                  SamePlace{"tools[].function", "tools[]"}};
+  const ChatPlaces places{.fields = kFields, .messages = {"system", "messages[0].content[3]"}};
+  EXPECT_EQ(places.here("stop"), "stop_sequences");
+  EXPECT_EQ(places.here("stop[2]"), "stop_sequences[2]");
+  EXPECT_EQ(places.here("stop_token_ids"), "stop_token_ids");
+  EXPECT_EQ(places.here("tools[12].function.parameters/properties/a"), "tools[12].input_schema/properties/a");
+  EXPECT_EQ(places.here("tools[1].function.name"), "tools[1].name");
+  EXPECT_EQ(places.here("tools[1"), "tools[1");
+  EXPECT_EQ(places.here("tools[0].type"), "tools[0].type");
+  EXPECT_EQ(places.here("messages[1].tool_call_id"), "messages[0].content[3]");
+  EXPECT_EQ(places.here("messages[2]"), "messages[2]");
+  EXPECT_EQ(ChatPlaces{}.here("tools[1].function.name"), "tools[1].function.name");
 }
 
 TEST(AnthropicRequest, ThinkingIsTheTemplates) {
@@ -360,6 +435,17 @@ TEST_F(Doors, ResponsesSayWhatChatsSay) {
   const HttpAnswer longest = post("/v1/responses", R"({"input": "one", "max_output_tokens": 5000})");
   EXPECT_EQ(longest.json()["error"]["param"], "input");
   EXPECT_EQ(longest.json()["error"]["code"], "context_length_exceeded");
+}
+
+TEST_F(Doors, FaultsOfSchemasHaveThePlacesOfTheDoor) {
+  serve();
+  const std::string format = R"("format": {"type": "json_schema", "name": "x", "schema": {"not": {"type": "null"}}})";
+  const HttpAnswer response = post("/v1/responses", R"({"input": "one", "text": {)" + format + "}}");
+  EXPECT_EQ(response.status, 400);
+  EXPECT_EQ(response.json()["error"]["param"], "text.format.schema/not") << response.body;
+  const HttpAnswer message = post("/v1/messages", R"({"messages": [{"role": "user", "content": "one"}],
+      "max_tokens": 5, "output_config": {)" + format + "}}");
+  EXPECT_EQ(message.json()["error"]["param"], "output_config.format.schema/not") << message.body;
 }
 
 }  // namespace

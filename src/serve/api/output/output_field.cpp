@@ -44,12 +44,13 @@ Result<OutputField> choice_field(const OrderedJson& value, std::string place) {
                      .place = std::move(place)};
 }
 
-Result<std::optional<OutputField>> read_response_format(const OrderedJson& value) {
-  const std::string name = "response_format";
+// A format by its type. A chat has the schema in "json_schema", other APIs beside the type.
+Result<std::optional<OutputField>> read_format(const std::string& name, const OrderedJson& value) {
   if (!value.is_object()) return wrong("request.type", name, "an object", value.type_name());
   const OrderedJson* const type = member(value, "type");
   const std::string kind = type != nullptr && type->is_string() ? type->get<std::string>() : "";
   if (kind == "text") return std::optional<OutputField>();
+  const bool chats = name == "response_format";
   if (kind == "json_object") {
     const OrderedJson* const schema = member(value, "schema");
     if (schema == nullptr) return std::optional(OutputField{.format = {.kind = Kind::json_object}, .place = name});
@@ -61,14 +62,15 @@ Result<std::optional<OutputField>> read_response_format(const OrderedJson& value
                  .where = name + ".type",
                  .wanted = "text, json_object or json_schema",
                  .found = type == nullptr ? "none" : "another",
-                 .advice = "structured_outputs has regex and choice"};
+                 .advice = chats ? "structured_outputs has regex and choice" : ""};
   }
-  const OrderedJson* const inner = member(value, "json_schema");
-  if (inner == nullptr || !inner->is_object())
-    return wrong("request.missing", name + ".json_schema", "an object with a schema", "none");
-  const OrderedJson* const schema = member(*inner, "schema");
-  if (schema == nullptr) return wrong("request.missing", name + ".json_schema.schema", "a JSON schema", "none");
-  MORACLE_ASSIGN(OutputField field, schema_field(*schema, name + ".json_schema.schema"));
+  const std::string place = chats ? name + ".json_schema" : name;
+  const OrderedJson* const owner = chats ? member(value, "json_schema") : &value;
+  if (owner == nullptr || !owner->is_object())
+    return wrong("request.missing", place, "an object with a schema", "none");
+  const OrderedJson* const schema = member(*owner, "schema");
+  if (schema == nullptr) return wrong("request.missing", place + ".schema", "a JSON schema", "none");
+  MORACLE_ASSIGN(OutputField field, schema_field(*schema, place + ".schema"));
   return std::optional(std::move(field));
 }
 
@@ -99,8 +101,8 @@ Result<std::optional<OutputField>> read_structured_outputs(const OrderedJson& va
 }
 
 Result<std::optional<OutputField>> read_one(const std::string& name, const OrderedJson& value) {
-  if (name == "response_format") return read_response_format(value);
   if (name == "structured_outputs") return read_structured_outputs(value);
+  if (!name.starts_with("guided_")) return read_format(name, value);
   auto field = name == "guided_json"    ? schema_field(value, name)
                : name == "guided_regex" ? regex_field(value, name)
                                         : choice_field(value, name);
