@@ -6,11 +6,15 @@
 #include <array>
 #include <boost/asio/io_context.hpp>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "fuzz_input.h"
+#include "serve/api/anthropic.h"
 #include "serve/api/api_error.h"
 #include "serve/api/request.h"
+#include "serve/api/responses.h"
 #include "serve/http/access.h"
 #include "serve/http/connection.h"
 
@@ -35,6 +39,13 @@ void check(const ApiRequest& request) {
   require(!top_p || (*top_p > 0 && *top_p <= 1));
   require(!request.logprobs || (*request.logprobs >= 0 && *request.logprobs <= 20));
   require(!request.max_tokens || *request.max_tokens >= 0);
+}
+
+moracle::Result<ApiRequest> read_body(std::string_view path, RequestBody body, bool strict) {
+  if (path == "/v1/messages") return read_anthropic_request(std::move(body), strict);
+  if (path == "/v1/responses") return read_responses_request(std::move(body), strict);
+  const GenerationApi api = path == "/v1/chat/completions" ? GenerationApi::chat : GenerationApi::completions;
+  return read_request(api, std::move(body), strict);
 }
 
 HttpReply reply_of(const moracle::Error& error) {
@@ -65,9 +76,8 @@ class Handler final : public HttpHandler {
       exchange->end();
       return;
     }
-    const GenerationApi api = request.path == "/v1/chat/completions" ? GenerationApi::chat : GenerationApi::completions;
     auto body = parse_body(request.body);
-    const auto read = body.ok() ? read_request(api, *std::move(body), request.query == "strict")
+    const auto read = body.ok() ? read_body(request.path, *std::move(body), request.query == "strict")
                                 : moracle::Result<ApiRequest>(body.error());
     if (read.ok()) check(*read);
     exchange->reply(read.ok() ? HttpReply{.body = "{}"} : reply_of(read.error()));
