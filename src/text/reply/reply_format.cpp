@@ -56,7 +56,14 @@ void ReplyFormat::read_calls(const CallSyntax& syntax, const Tokenizer* tokenize
   if (kind_ == Kind::channels) {
     for (const std::string_view mark : harmony::kMarks) add_token(mark, tokenizer);
   }
-  for (const std::string_view mark : syntax.marks()) add_token(mark, tokenizer);
+  // A piece of text that vocabularies have beside longer ones, as ">" beside ">\n", is no token of marks.
+  const auto is_added = [tokenizer](std::string_view mark) {
+    const auto added = tokenizer != nullptr ? tokenizer->has_control_token(mark, false) : Result<bool>(false);
+    return added.ok() && *added;
+  };
+  for (const std::string_view mark : syntax.marks()) {
+    if (is_added(mark)) add_token(mark, tokenizer);
+  }
   if (!syntax.part.empty()) add_token(syntax.part, tokenizer);
 }
 
@@ -75,8 +82,10 @@ std::string_view ReplyFormat::mark_of(std::int32_t id) const {
   return found == tokens_.end() ? std::string_view() : std::string_view(found->second);
 }
 
-bool ReplyFormat::is_token(std::string_view mark) const {
-  return std::any_of(tokens_.begin(), tokens_.end(), [mark](const auto& token) { return token.second == mark; });
+std::optional<std::int32_t> ReplyFormat::token_of(std::string_view mark) const {
+  const auto found =
+      std::find_if(tokens_.begin(), tokens_.end(), [mark](const auto& token) { return token.second == mark; });
+  return found == tokens_.end() ? std::nullopt : std::optional(found->first);
 }
 
 }  // namespace moracle

@@ -50,7 +50,8 @@ class ReplyFormat {
   // The mark that a token is; empty: none. A mark that is a token counts as that token alone, so that a reply may spell
   // it out; the others are found in text.
   [[nodiscard]] std::string_view mark_of(std::int32_t id) const;
-  [[nodiscard]] bool is_token(std::string_view mark) const;
+  [[nodiscard]] bool is_token(std::string_view mark) const { return token_of(mark).has_value(); }
+  [[nodiscard]] std::optional<std::int32_t> token_of(std::string_view mark) const;
 
   // Whether marks are tokens: the model was made to write them.
   [[nodiscard]] bool has_tokens() const { return !tokens_.empty(); }
