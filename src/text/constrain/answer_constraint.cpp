@@ -15,34 +15,7 @@ constexpr std::string_view kSpace = " \t\r\n";
 constexpr int kMostLeadingSpaces = 2;  // tokens between reasoning and the answer
 constexpr std::string_view kAnswerChannel = "final";
 
-enum class Stage : std::uint8_t {
-  choose,     // reasoning may open, or the answer begins
-  reasoning,  // think: until the closing mark
-  lead,       // white space may stand before the answer
-  opened,     // channels: a channel must be named
-  name,       // channels: its name
-  thought,    // channels: the body of another channel than the answer's
-  between,    // channels: a message must begin
-  role,       // channels: its role
-  answer,
-};
-
-// Where a reply to the prompt begins.
-Stage first_stage(const ReplyVocabulary& vocabulary, std::string_view prompt) {
-  prompt = prompt.substr(0, prompt.find_last_not_of(kSpace) + 1);
-  if (!vocabulary.channels) {
-    if (prompt.ends_with(vocabulary.format.open())) return Stage::reasoning;
-    return vocabulary.open && !prompt.ends_with(vocabulary.format.close()) ? Stage::choose : Stage::answer;
-  }
-  const std::size_t start = prompt.rfind(harmony::kStart);
-  if (start == std::string_view::npos) return Stage::answer;
-  const std::string_view message = prompt.substr(start);
-  const auto has = [&](std::string_view mark) { return message.find(mark) != std::string_view::npos; };
-  if (has(harmony::kEnd) || has(harmony::kReturn) || has(harmony::kCall)) return Stage::between;
-  if (!has(harmony::kChannel)) return Stage::opened;
-  if (!has(harmony::kMessage)) return Stage::name;
-  return has(kAnswerChannel) ? Stage::answer : Stage::thought;
-}
+using Stage = ReplyStage;
 
 class AnswerConstraint final : public Constraint {
  public:
@@ -60,9 +33,11 @@ class AnswerConstraint final : public Constraint {
       case Stage::choose:
         return narrow_or(mask, {&*vocabulary_->open, 1});
       case Stage::lead:
+        if (spaces_ == kMostLeadingSpaces) return answer_->narrow(mask);
         return narrow_or(mask, vocabulary_->spaces);
       case Stage::reasoning:
-        return remove(mask, ends_);
+        remove(mask, ends_);
+        return remove(mask, vocabulary_->call_marks);
       case Stage::thought:
         remove(mask, ends_);
         return remove(mask, vocabulary_->channels->marks);
@@ -86,8 +61,9 @@ class AnswerConstraint final : public Constraint {
         if (closes(id)) enter(Stage::lead);
         return;
       case Stage::lead:
-        if (++spaces_ <= kMostLeadingSpaces && is_space(id)) return;
-        return answer(id);
+        if (spaces_ == kMostLeadingSpaces || !is_space(id)) return answer(id);
+        ++spaces_;
+        return;
       case Stage::answer:
         return answer_->advance(id);
       default:
@@ -258,6 +234,22 @@ class TextBehind {
 
 }  // namespace
 
+ReplyStage first_stage(const ReplyVocabulary& vocabulary, std::string_view prompt) {
+  prompt = prompt.substr(0, prompt.find_last_not_of(kSpace) + 1);
+  if (!vocabulary.channels) {
+    if (prompt.ends_with(vocabulary.format.open())) return Stage::reasoning;
+    return vocabulary.open && !prompt.ends_with(vocabulary.format.close()) ? Stage::choose : Stage::answer;
+  }
+  const std::size_t start = prompt.rfind(harmony::kStart);
+  if (start == std::string_view::npos) return Stage::answer;
+  const std::string_view message = prompt.substr(start);
+  const auto has = [&](std::string_view mark) { return message.find(mark) != std::string_view::npos; };
+  if (has(harmony::kEnd) || has(harmony::kReturn) || has(harmony::kCall)) return Stage::between;
+  if (!has(harmony::kChannel)) return Stage::opened;
+  if (!has(harmony::kMessage)) return Stage::name;
+  return has(kAnswerChannel) ? Stage::answer : Stage::thought;
+}
+
 std::vector<std::string> reply_texts(const Tokenizer& tokenizer, const ReplyFormat& format) {
   std::vector<std::string> texts(static_cast<std::size_t>(tokenizer.vocab_size()));
   const TextBehind behind(tokenizer);
@@ -268,6 +260,9 @@ std::vector<std::string> reply_texts(const Tokenizer& tokenizer, const ReplyForm
   for (const std::string& control : tokenizer.control_tokens()) {
     if (const auto id = tokenizer.token_to_id(control)) texts[static_cast<std::size_t>(*id)].clear();
   }
+  // A part of marks that are text is text.
+  const std::string_view part = format.calls() != nullptr ? format.calls()->part : std::string_view();
+  if (const auto id = format.token_of(part)) texts[static_cast<std::size_t>(*id)] = part;
   return texts;
 }
 
@@ -284,8 +279,13 @@ Result<std::shared_ptr<const ReplyVocabulary>> reply_vocabulary(const Tokenizer&
   if (format.kind() == ReplyFormat::Kind::channels) {
     MORACLE_ASSIGN(vocabulary->channels, channels_of(tokenizer, compiler));
   } else {
-    if (format.is_token(format.open())) vocabulary->open = tokenizer.token_to_id(format.open());
-    if (format.is_token(format.close())) vocabulary->close = tokenizer.token_to_id(format.close());
+    vocabulary->open = format.token_of(format.open());
+    vocabulary->close = format.token_of(format.close());
+  }
+  if (format.calls() != nullptr) {
+    for (const std::string_view mark : format.calls()->marks()) {
+      if (const auto id = format.token_of(mark)) vocabulary->call_marks.push_back(*id);
+    }
   }
   return std::shared_ptr<const ReplyVocabulary>(std::move(vocabulary));
 }

@@ -22,6 +22,7 @@ struct ReplyVocabulary {
   std::vector<std::int32_t> spaces{};  // tokens of white space alone
   ReplyFormat format{};
   std::optional<std::int32_t> open{}, close{};  // around reasoning, where they are tokens
+  std::vector<std::int32_t> call_marks{};       // those of calls that are tokens
 
   // Of harmony: its marks, and grammars of what stands between them.
   struct Channels {
@@ -31,6 +32,22 @@ struct ReplyVocabulary {
   };
   std::optional<Channels> channels{};
 };
+
+// The parts of a reply, one of which each token belongs to.
+enum class ReplyStage : std::uint8_t {
+  choose,     // reasoning may open, or the answer begins
+  reasoning,  // think: until the closing mark
+  lead,       // white space may stand before the answer
+  opened,     // channels: a channel must be named
+  name,       // channels: its name
+  thought,    // channels: the body of another channel than the answer's
+  between,    // channels: a message must begin
+  role,       // channels: its role
+  answer,
+};
+
+// Where a reply to the prompt begins.
+[[nodiscard]] ReplyStage first_stage(const ReplyVocabulary& vocabulary, std::string_view prompt);
 
 // The bytes of all tokens that a reply's text may have: of no special one, and of none that is a mark.
 [[nodiscard]] std::vector<std::string> reply_texts(const Tokenizer& tokenizer, const ReplyFormat& format);

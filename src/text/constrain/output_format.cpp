@@ -15,17 +15,15 @@ Error wrong(const char* code, std::string wanted, std::string found) {
   return {.code = code, .wanted = std::move(wanted), .found = std::move(found)};
 }
 
-Result<std::string> grammar_of_regex(const std::string& spelled) {
+Result<std::string> regex_expression(const std::string& spelled, GrammarText& grammar) {
   if (spelled.size() > kOutputFormatBytes) return wrong("constrain.complex", "at most 256 KiB", "more");
   MORACLE_ASSIGN(const Regex regex, parse_regex(spelled));
   const RegexNode node = whole(regex);
   if (!matchable(node)) return wrong("regex.empty", "an expression that some text matches", "one that none does");
-  GrammarText grammar;
-  const std::string body = grammar.expression(node, RegexText::plain);
-  return grammar.text(body);
+  return grammar.expression(node, RegexText::plain);
 }
 
-Result<std::string> grammar_of_choices(const std::vector<std::string>& choices) {
+Result<std::string> choices_expression(const std::vector<std::string>& choices) {
   if (choices.empty() || choices.size() > kMostOutputChoices) {
     return wrong("constrain.choice", "1 to " + std::to_string(kMostOutputChoices) + " choices",
                  std::to_string(choices.size()));
@@ -38,28 +36,31 @@ Result<std::string> grammar_of_choices(const std::vector<std::string>& choices) 
     bodies.push_back(ebnf_literal(choice));
   }
   if (bytes > kOutputFormatBytes) return wrong("constrain.complex", "at most 256 KiB", "more");
-  return GrammarText().text(ebnf_either(bodies));
+  return ebnf_either(bodies);
 }
 
 }  // namespace
 
-Result<std::string> grammar_of(const OutputFormat& format) {
-  GrammarText grammar;
+Result<std::string> add_output_rules(const OutputFormat& format, GrammarText& grammar) {
   switch (format.kind) {
-    case OutputFormat::Kind::json_object: {
-      const std::string object = any_object_expression(grammar);
-      return grammar.text(space_expression() + " " + object);
-    }
+    case OutputFormat::Kind::json_object:
+      return space_expression() + " " + any_object_expression(grammar);
     case OutputFormat::Kind::json_schema: {
       MORACLE_ASSIGN(const std::string value, add_schema_rules(format.schema, grammar));
-      return grammar.text(space_expression() + " " + value);
+      return space_expression() + " " + value;
     }
     case OutputFormat::Kind::regex:
-      return grammar_of_regex(format.regex);
+      return regex_expression(format.regex, grammar);
     case OutputFormat::Kind::choice:
-      return grammar_of_choices(format.choices);
+      return choices_expression(format.choices);
   }
-  return grammar.text("\"\"");
+  return std::string("\"\"");
+}
+
+Result<std::string> grammar_of(const OutputFormat& format) {
+  GrammarText grammar;
+  MORACLE_ASSIGN(const std::string answer, add_output_rules(format, grammar));
+  return grammar.text(answer);
 }
 
 }  // namespace moracle

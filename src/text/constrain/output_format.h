@@ -7,6 +7,7 @@
 
 #include "base/json/document.h"
 #include "base/result.h"
+#include "text/constrain/grammar/grammar_text.h"
 
 namespace moracle {
 
@@ -30,5 +31,7 @@ inline constexpr std::size_t kOutputFormatBytes = std::size_t{256} << 10U;
 // The grammar of such answers, in EBNF, whose first rule is "root". Errors: "schema.*" and "regex.*" with the place,
 // "constrain.complex", "constrain.choice".
 Result<std::string> grammar_of(const OutputFormat& format);
+// Adds the rules of such answers; the expression of one. Errors: the same.
+Result<std::string> add_output_rules(const OutputFormat& format, GrammarText& grammar);
 
 }  // namespace moracle

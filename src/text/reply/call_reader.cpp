@@ -13,7 +13,6 @@ constexpr std::size_t kLongestName = 256;
 constexpr std::size_t kIdLetters = 24;
 constexpr std::size_t kShortIdLetters = 9;
 constexpr std::string_view kSpace = " \t\r\n";
-constexpr std::string_view kLead = "function";     // may stand in front of a name
 constexpr std::string_view kTail = " \t\r\n`}])";  // may stand behind arguments: a fence, a bracket too many
 constexpr std::string_view kNamespace = "functions.";
 
@@ -275,7 +274,7 @@ bool CallReader::take(char c, const EmitReplyEvent& emit) {
       return is_space(c);
     case State::lead:
       name_ += c;
-      return kLead.starts_with(trimmed(name_));
+      return syntax_->lead.starts_with(trimmed(name_));
     case State::name:
       return take_name(c);
     case State::id:

@@ -80,7 +80,8 @@ constexpr std::array kSyntaxes = {
                .key_close = "\" string=\"",
                .value_open = "\">",
                .value_close = "</｜DSML｜parameter>",
-               .part = "｜DSML｜"},
+               .part = "｜DSML｜",
+               .says_text = true},
     CallSyntax{.name = "deepseek-v4",
                .style = elements,
                .section_open = "<｜DSML｜tool_calls>",
@@ -92,7 +93,8 @@ constexpr std::array kSyntaxes = {
                .key_close = "\" string=\"",
                .value_open = "\">",
                .value_close = "</｜DSML｜parameter>",
-               .part = "｜DSML｜"},
+               .part = "｜DSML｜",
+               .says_text = true},
     // DeepSeek V3.1.
     CallSyntax{.name = "deepseek-v3.1",
                .style = object,
@@ -109,7 +111,9 @@ constexpr std::array kSyntaxes = {
                .open = "<｜tool▁call▁begin｜>",
                .close = "<｜tool▁call▁end｜>",
                .name_open = "<｜tool▁sep｜>",
-               .name_end = "\n```json\n"},
+               .name_end = "\n```json\n",
+               .lead = "function",
+               .tail = "\n```"},
     // Kimi K2.
     CallSyntax{.name = "kimi",
                .style = object,
@@ -120,7 +124,8 @@ constexpr std::array kSyntaxes = {
                .name_end = "<|tool_call_argument_begin|>",
                .ids = CallIds::given},
     // Mistral and Mixtral with the tokenizers v3 and v7.
-    CallSyntax{.name = "mistral", .style = calls, .open = "[TOOL_CALLS]", .ids = CallIds::nine},
+    CallSyntax{
+        .name = "mistral", .style = calls, .open = "[TOOL_CALLS]", .objects = CallObjects::list, .ids = CallIds::nine},
     // Those with v11 and v13.
     CallSyntax{.name = "mistral-v11",
                .style = object,
@@ -129,9 +134,14 @@ constexpr std::array kSyntaxes = {
                .id_open = "[CALL_ID]",
                .ids = CallIds::nine},
     // Nemotron Nano 2.
-    CallSyntax{.name = "nemotron", .style = calls, .open = "<TOOLCALL>", .close = "</TOOLCALL>"},
+    CallSyntax{
+        .name = "nemotron", .style = calls, .open = "<TOOLCALL>", .close = "</TOOLCALL>", .objects = CallObjects::list},
     // MiniMax M1, Apriel.
-    CallSyntax{.name = "tool-calls", .style = calls, .open = "<tool_calls>", .close = "</tool_calls>"},
+    CallSyntax{.name = "tool-calls",
+               .style = calls,
+               .open = "<tool_calls>",
+               .close = "</tool_calls>",
+               .objects = CallObjects::lines},
     // gpt-oss.
     CallSyntax{.name = "harmony", .style = channels},
 };

@@ -22,6 +22,13 @@ enum class CallIds : std::uint8_t {
   given,  // the model writes "functions.NAME:NUMBER" in place of the name, and reads it again with the result
 };
 
+// What stands between the marks of a call, of ArgumentStyle::calls.
+enum class CallObjects : std::uint8_t {
+  one,
+  lines,  // one or more, a line each
+  list,   // a list of them
+};
+
 // Marks in their order; an empty one is not written.
 struct CallSyntax {
   std::string_view name;  // of --tool-format
@@ -31,11 +38,14 @@ struct CallSyntax {
   std::string_view name_open{}, name_end{};          // what stands before name_open says nothing
   std::string_view id_open{};                        // an id behind the name
   std::string_view key_open{}, key_close{};          // of each argument
-  std::string_view value_open{}, value_close{};      // "true" before value_open: the value is a text
-  std::string_view body_close{};                     // behind the last argument
-  std::string_view part{};                           // of marks; where it is a token, marks are text around it
-  bool padded = false;                               // a line break on both sides of a value belongs to neither
-  bool opens_by_name = false;                        // models leave `open` out
+  std::string_view value_open{}, value_close{};
+  std::string_view body_close{};           // behind the last argument
+  std::string_view part{};                 // of marks; where it is a token, marks are text around it
+  bool padded = false;                     // a line break on both sides of a value belongs to neither
+  bool opens_by_name = false;              // models leave `open` out
+  bool says_text = false;                  // "true" or "false" in front of value_open: whether it is a text
+  CallObjects objects = CallObjects::one;  // of ArgumentStyle::calls
+  std::string_view lead{}, tail{};         // texts in front of name_open, and behind the arguments
   CallIds ids = CallIds::made;
 
   // All that are not empty, each once.

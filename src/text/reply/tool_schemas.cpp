@@ -121,7 +121,8 @@ std::string typed_value(std::string_view text, const ValueTypes& types) {
   if (types.null && word == "null") return "null";
   const auto parsed = parse_ordered_json(bare, "");
   const bool is_json = parsed.ok();
-  const bool whole = is_json && parsed->is_number_integer();
+  // A whole number may be longer than those that the parser keeps whole.
+  const bool whole = is_json && parsed->is_number() && bare.find_first_not_of("-0123456789") == std::string_view::npos;
   if (whole && (types.integer || types.number)) return std::string(bare);
   if (types.number && is_json && parsed->is_number_float() && std::isfinite(parsed->get<double>()))
     return std::string(bare);

@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -21,6 +23,9 @@ inline constexpr std::size_t kMostGrammarMemory = std::size_t{64} << 20U;
 class Grammar : public ConstraintSource {
  public:
   [[nodiscard]] virtual std::size_t bytes() const = 0;  // of memory, about
+  // Of a reply that has begun with `text`.
+  [[nodiscard]] virtual std::unique_ptr<Constraint> start_behind(std::string_view text,
+                                                                 std::span<const std::int32_t> ends) const = 0;
 };
 
 // Safe to call from many threads.

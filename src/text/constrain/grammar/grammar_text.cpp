@@ -107,7 +107,7 @@ std::string GrammarText::rule(const std::string& body) {
 
 std::string GrammarText::characters(const CodeSet& set, RegexText as) {
   if (as == RegexText::plain) return ebnf_class(set);
-  const CodeSet special = {{0, 0x1F}, {'"', '"'}, {'\\', '\\'}};
+  const CodeSet special = escaped_characters();
   const CodeSet plain = set.without(special);
   std::vector<std::string> bodies;
   if (!plain.empty()) bodies.push_back(ebnf_class(plain));
@@ -116,6 +116,18 @@ std::string GrammarText::characters(const CodeSet& set, RegexText as) {
     for (char32_t code = range.first; code <= range.last; ++code) bodies.push_back(ebnf_literal(escaped(code)));
   }
   return ebnf_either(bodies);
+}
+
+CodeSet GrammarText::escaped_characters() const {
+  CodeSet special = {{0, 0x1F}, {'"', '"'}, {'\\', '\\'}};
+  if (escapes_less_) special.add({'<', '<'});
+  return special;
+}
+
+std::string GrammarText::json_literal(std::string_view json) const {
+  std::string text;
+  for (const char c : json) text += escapes_less_ && c == '<' ? escaped('<') : std::string(1, c);
+  return ebnf_literal(text);
 }
 
 std::string GrammarText::expression(const RegexNode& node, RegexText as) {

@@ -28,6 +28,9 @@ enum class RegexText : unsigned char {
 // Names of rules are given out; an expression may name rules, also ones that are defined later.
 class GrammarText {
  public:
+  // With `escapes_less`, strings of JSON spell "<" as an escape, so that no mark of a reply stands in them.
+  explicit GrammarText(bool escapes_less = false) : escapes_less_(escapes_less) {}
+
   // A rule of this body, made once for each body; its name.
   std::string rule(const std::string& body);
   // The name of a rule that define() makes.
@@ -38,6 +41,10 @@ class GrammarText {
 
   // An expression of the node's texts. A node that nothing matches has none: `matchable` says so before.
   std::string expression(const RegexNode& node, RegexText as);
+  // A literal of JSON's text.
+  [[nodiscard]] std::string json_literal(std::string_view json) const;
+  // What a string of JSON spells as an escape.
+  [[nodiscard]] CodeSet escaped_characters() const;
 
   // All rules, the first one "root" of this body.
   [[nodiscard]] std::string text(const std::string& root) const;
@@ -48,6 +55,7 @@ class GrammarText {
 
   std::map<std::string, std::string, std::less<>> rules_;  // bodies by name
   std::map<std::string, std::string, std::less<>> names_;  // of rules by body
+  bool escapes_less_;
   std::size_t next_ = 0;
   std::size_t bytes_ = 0;
 };

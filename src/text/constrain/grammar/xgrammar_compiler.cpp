@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 #include <stdexcept>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
@@ -33,13 +34,19 @@ constexpr std::size_t kWordBits = 32;
 
 class GrammarConstraint final : public Constraint {
  public:
-  GrammarConstraint(const xgrammar::CompiledGrammar& grammar, std::span<const std::int32_t> ends)
+  GrammarConstraint(const xgrammar::CompiledGrammar& grammar, std::string_view begun,
+                    std::span<const std::int32_t> ends)
       : matcher_(grammar, std::vector<int>(ends.begin(), ends.end())),
         ends_(count(xgrammar::GetBitmaskSize(grammar.GetTokenizerInfo().GetVocabSize()))),
         allowed_(ends_.size()) {
     for (const std::int32_t id : ends) {
       const auto bit = static_cast<std::size_t>(id);
       if (id >= 0 && bit / kWordBits < ends_.size()) ends_[bit / kWordBits] |= std::uint32_t{1} << (bit % kWordBits);
+    }
+    try {
+      over_ = !begun.empty() && !matcher_.AcceptString(std::string(begun));
+    } catch (const std::exception&) {
+      over_ = true;
     }
     fill();
   }
@@ -99,7 +106,11 @@ class XgrammarGrammar final : public Grammar {
       : grammar_(std::move(grammar)), bytes_(grammar_.MemorySizeBytes()) {}
 
   [[nodiscard]] std::unique_ptr<Constraint> start(std::span<const std::int32_t> ends) const override {
-    return std::make_unique<GrammarConstraint>(grammar_, ends);
+    return start_behind({}, ends);
+  }
+  [[nodiscard]] std::unique_ptr<Constraint> start_behind(std::string_view text,
+                                                         std::span<const std::int32_t> ends) const override {
+    return std::make_unique<GrammarConstraint>(grammar_, text, ends);
   }
   [[nodiscard]] std::size_t bytes() const override { return bytes_; }
 

@@ -10,8 +10,8 @@ namespace {
 
 // Characters of a string that need no escape, and escapes behind their backslash; a pair of surrogates is one. Half of
 // a pair is none.
-std::string plain_characters() {
-  return ebnf_class(CodeSet{{0, 0x1F}, {'"', '"'}, {'\\', '\\'}}.complement());
+std::string plain_characters(const GrammarText& grammar) {
+  return ebnf_class(grammar.escaped_characters().complement());
 }
 
 std::string escapes() {
@@ -25,8 +25,8 @@ std::string escapes() {
 std::string rest_of_string(GrammarText& grammar) {
   constexpr std::string_view kName = "json_string_rest";
   if (!grammar.has(kName)) {
-    grammar.define(std::string(kName),
-                   fmt::format("{0} | {1} {3} | {2} {3}", ebnf_literal("\""), plain_characters(), escapes(), kName));
+    grammar.define(std::string(kName), fmt::format("{0} | {1} {3} | {2} {3}", ebnf_literal("\""),
+                                                   plain_characters(grammar), escapes(), kName));
   }
   return std::string(kName);
 }
@@ -39,7 +39,7 @@ std::string space_expression() {
 
 std::string string_expression(GrammarText& grammar, std::int64_t least, std::optional<std::int64_t> most) {
   const std::string quote = ebnf_literal("\"");
-  const std::string one = fmt::format("({} | {})", plain_characters(), escapes());
+  const std::string one = fmt::format("({} | {})", plain_characters(grammar), escapes());
   if (most == 0) return grammar.rule(quote + " " + quote);
   if (most) return grammar.rule(fmt::format("{0} {1}{{{2},{3}}} {0}", quote, one, least, *most));
   const std::string head = least == 0 ? "" : fmt::format("{}{{{}}}", one, least);
@@ -64,8 +64,8 @@ std::string any_value_expression(GrammarText& grammar) {
   return std::string(kName);
 }
 
-std::string value_literal(const OrderedJson& value) {
-  return ebnf_literal(value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace));
+std::string value_literal(const OrderedJson& value, const GrammarText& grammar) {
+  return grammar.json_literal(value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace));
 }
 
 }  // namespace moracle

@@ -21,6 +21,6 @@ namespace moracle {
 [[nodiscard]] std::string any_object_expression(GrammarText& grammar);
 
 // A value as the one text that spells it.
-[[nodiscard]] std::string value_literal(const OrderedJson& value);
+[[nodiscard]] std::string value_literal(const OrderedJson& value, const GrammarText& grammar);
 
 }  // namespace moracle

@@ -46,19 +46,31 @@ std::optional<int> places_of(double divisor) {
 Result<SchemaGraph> SchemaGraph::build(SchemaReader& reader, GrammarText& grammar) {
   SchemaGraph graph(reader, grammar);
   graph.id_of({reader.root()});
-  while (!graph.pending_.empty()) {
-    const auto [id, refs] = std::move(graph.pending_.front());
-    graph.pending_.pop_front();
-    MORACLE_TRY(graph.fill(id, refs));
-  }
-  graph.find_filled();
-  if (!graph.node(kRoot).filled) {
-    return Error{.code = "schema.empty",
-                 .where = "",
-                 .wanted = "a schema that some value meets",
-                 .found = "one that no finite value meets"};
-  }
+  MORACLE_TRY(graph.complete());
   return graph;
+}
+
+Result<SchemaGraph> SchemaGraph::build(SchemaReader& reader, const std::vector<SchemaFacts>& facts,
+                                       GrammarText& grammar) {
+  SchemaGraph graph(reader, grammar);
+  graph.nodes_.emplace_back();
+  MORACLE_TRY(graph.fill(kRoot, facts));
+  MORACLE_TRY(graph.complete());
+  return graph;
+}
+
+Result<> SchemaGraph::complete() {
+  while (!pending_.empty()) {
+    const auto [id, refs] = std::move(pending_.front());
+    pending_.pop_front();
+    MORACLE_TRY(fill(id, refs));
+  }
+  find_filled();
+  if (node(kRoot).filled) return Ok{};
+  return Error{.code = "schema.empty",
+               .where = "",
+               .wanted = "a schema that some value meets",
+               .found = "one that no finite value meets"};
 }
 
 Result<> SchemaGraph::spend(std::size_t bytes) {
@@ -85,6 +97,10 @@ FormId SchemaGraph::id_of(SchemaRefs refs) {
 
 Result<> SchemaGraph::fill(FormId id, const SchemaRefs& refs) {
   MORACLE_ASSIGN(const std::vector<SchemaFacts> alternatives, reader_->alternatives(refs));
+  return fill(id, alternatives);
+}
+
+Result<> SchemaGraph::fill(FormId id, const std::vector<SchemaFacts>& alternatives) {
   FormNode node;
   for (const SchemaFacts& facts : alternatives) MORACLE_TRY(add_forms(node, facts));
   nodes_[id] = std::move(node);
@@ -111,7 +127,7 @@ Result<> SchemaGraph::add_values(FormNode& node, const SchemaFacts& facts) {
   for (const OrderedJson& value : *facts.values) {
     MORACLE_ASSIGN(const bool held, reader_->holds(facts, value));
     if (!held) continue;
-    std::string literal = value_literal(value);
+    std::string literal = value_literal(value, *grammar_);
     MORACLE_TRY(spend(literal.size()));
     node.forms.emplace_back(ScalarForm{std::move(literal)});
   }

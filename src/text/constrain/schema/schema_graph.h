@@ -60,6 +60,8 @@ class SchemaGraph {
   // The graph of the reader's document. Rules of scalars go into `grammar`. Errors: those of SchemaReader;
   // "schema.unsupported", with the JSON pointer; "schema.empty": nothing meets the schema.
   static Result<SchemaGraph> build(SchemaReader& reader, GrammarText& grammar);
+  // The same of values that meet any of the facts.
+  static Result<SchemaGraph> build(SchemaReader& reader, const std::vector<SchemaFacts>& facts, GrammarText& grammar);
 
   [[nodiscard]] const FormNode& node(FormId id) const { return nodes_[id]; }
   [[nodiscard]] std::size_t size() const { return nodes_.size(); }
@@ -70,6 +72,8 @@ class SchemaGraph {
 
   FormId id_of(SchemaRefs refs);
   Result<> fill(FormId id, const SchemaRefs& refs);
+  Result<> fill(FormId id, const std::vector<SchemaFacts>& alternatives);
+  Result<> complete();
   Result<> add_forms(FormNode& node, const SchemaFacts& facts);
   Result<> add_values(FormNode& node, const SchemaFacts& facts);
   Result<> add_number(FormNode& node, const SchemaFacts& facts);

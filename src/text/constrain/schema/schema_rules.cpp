@@ -38,8 +38,7 @@ struct NameTree {
 // Strings without escapes that are none of the names.
 class OtherNames {
  public:
-  explicit OtherNames(GrammarText& grammar)
-      : grammar_(grammar), plain_(CodeSet{{0, 0x1F}, {'"', '"'}, {'\\', '\\'}}.complement()) {}
+  explicit OtherNames(GrammarText& grammar) : grammar_(grammar), plain_(grammar.escaped_characters().complement()) {}
 
   std::string write(const NameTree& tree) {
     return grammar_.rule(fmt::format("{0} {1} {0}", ebnf_literal("\""), behind(tree)));
@@ -220,7 +219,7 @@ class SchemaWriter {
     std::string with(std::size_t at, std::int64_t before) {
       const MemberForm& member = record.members[at];
       return (before > 0 ? schema.comma() + " " : "") +
-             schema.pair_of(ebnf_literal(json_text(member.name)), member.value);
+             schema.pair_of(schema.grammar_.json_literal(json_text(member.name)), member.value);
     }
 
     Expression optional_state(std::size_t at, std::int64_t before) {
@@ -260,6 +259,11 @@ class SchemaWriter {
 Result<std::string> add_schema_rules(const OrderedJson& schema, GrammarText& grammar) {
   MORACLE_ASSIGN(SchemaReader reader, SchemaReader::open(schema));
   MORACLE_ASSIGN(const SchemaGraph graph, SchemaGraph::build(reader, grammar));
+  return SchemaWriter(graph, grammar).write();
+}
+
+Result<std::string> add_facts_rules(SchemaReader& reader, const std::vector<SchemaFacts>& facts, GrammarText& grammar) {
+  MORACLE_ASSIGN(const SchemaGraph graph, SchemaGraph::build(reader, facts, grammar));
   return SchemaWriter(graph, grammar).write();
 }
 

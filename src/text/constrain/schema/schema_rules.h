@@ -2,10 +2,12 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/json/document.h"
 #include "base/result.h"
 #include "text/constrain/grammar/grammar_text.h"
+#include "text/constrain/schema/schema_reader.h"
 
 namespace moracle {
 
@@ -14,5 +16,7 @@ namespace moracle {
 // allows them in so many words or names none. Errors, with the JSON pointer: those of SchemaReader and SchemaGraph,
 // "constrain.complex".
 Result<std::string> add_schema_rules(const OrderedJson& schema, GrammarText& grammar);
+// The same of values that meet any of the facts.
+Result<std::string> add_facts_rules(SchemaReader& reader, const std::vector<SchemaFacts>& facts, GrammarText& grammar);
 
 }  // namespace moracle
