@@ -1,5 +1,6 @@
 // What clients hold replies to: the input is a JSON schema or a regular expression, a byte 0, and bytes that choose
-// among the tokens that the masks allow. A reply that the masks let end meets the schema or matches the expression.
+// among the tokens that the masks allow. A reply that the masks let end meets the schema or matches the expression, and
+// a tool may have any schema.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -8,6 +9,7 @@
 
 #include "fuzz_input.h"
 #include "support/held_output.h"
+#include "text/constrain/calls/call_grammar.h"
 #include "text/constrain/regex/regex_syntax.h"
 #include "text/constrain/schema/schema_reader.h"
 #include "text/unicode.h"
@@ -51,6 +53,14 @@ void check_reply(const moracle::OutputFormat& format, std::string_view text) {
   require(!held.ok() || *held);
 }
 
+// A tool of the schema can be called in every syntax, whatever of the schema cannot be held.
+void check_calls(const moracle::OrderedJson& schema, std::size_t row) {
+  const auto rows = moracle::call_syntaxes();
+  moracle::ReplyFormat format;
+  format.read_calls(rows[row % rows.size()]);
+  require(moracle::grammar_of_calls({.tools = {{.name = "f", .parameters = schema}}}, format).ok());
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -60,6 +70,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (auto schema = moracle::parse_ordered_json(parts[0], ""); schema.ok()) {
     format.kind = moracle::OutputFormat::Kind::json_schema;
     format.schema = std::move(*schema);
+    check_calls(format.schema, parts[1].size());
   }
   const auto text = moracle::grammar_of(format);
   if (!text.ok()) {
