@@ -132,10 +132,18 @@ Json tools_schema() {
                                   {"properties", {{"type", {{"const", "function"}}}, {"function", function}}}});
 }
 
-constexpr std::array kToolChoices = {"none", "auto"};
+constexpr std::array kToolChoices = {"none", "auto", "required"};
 
 Json tool_choice_schema() {
-  return words_schema(kToolChoices);
+  const Json named = {{"type", "object"},
+                      {"required", Json::array({"type", "function"})},
+                      {"properties",
+                       {{"type", {{"const", "function"}}},
+                        {"function",
+                         {{"type", "object"},
+                          {"required", Json::array({"name"})},
+                          {"properties", {{"name", {{"type", "string"}}}}}}}}}};
+  return {{"oneOf", Json::array({words_schema(kToolChoices), named})}};
 }
 
 Json reasoning_schema() {
@@ -206,7 +214,8 @@ constexpr std::array kAfterSampling = {
     flag("stream", kEach, "Server-sent events, one for each piece"),
     shaped("stream_options", kBoth, stream_options_schema, "include_usage, continuous_usage_stats"),
     shaped("tools", kChat, tools_schema, "Functions that the model may call; names differ"),
-    shaped("tool_choice", kChat, tool_choice_schema, "none: the model is told of no tools; auto"),
+    shaped("tool_choice", kChat, tool_choice_schema,
+           "none: the model is told of no tools; auto; required: the reply is a call; a function by its name"),
     flag("parallel_tool_calls", kChat, "false ends a reply behind its first call"),
     shaped("response_format", kBoth, response_format_schema,
            "Holds the answer to JSON or to a JSON schema; reasoning before it is free"),

@@ -205,6 +205,38 @@ Result<> hold_output(ApiRequest& api, ModelOutputs* outputs) {
   return Ok{};
 }
 
+// Whether calls are found without being held: a model may make them, and nothing makes it.
+Result<bool> may_call_freely(const ApiRequest& api, const ModelOutputs* outputs) {
+  if (outputs != nullptr && !api.engine.end_ids.empty() && can_constrain()) return false;
+  if (!api.tools.must_call) return true;
+  return Error{.code = "request.unsupported",
+               .where = "tool_choice",
+               .wanted = can_constrain() ? "a model with an end token, which a call that must be made ends with"
+                                         : "a build that holds replies to calls",
+               .found = "another"};
+}
+
+// Calls of tools are held to their schemas; what a reply may be beside them is free, or of the output's form.
+Result<> hold_calls(ApiRequest& api, ModelOutputs* outputs) {
+  MORACLE_ASSIGN(const bool freely, may_call_freely(api, outputs));
+  if (freely) return hold_output(api, outputs);
+  CallRules rules{.tools = api.tools.forms, .must = api.tools.must_call, .single = api.tools.max_calls == 1};
+  if (api.output && !rules.must) rules.answer = api.output->format;
+  auto held = outputs->hold_calls(rules, api.prompts.front().text);
+  if (held.ok()) {
+    api.engine.output = std::move(*held);
+    return Ok{};
+  }
+  Error error = std::move(held).error();
+  const bool of_tool = error.where.starts_with("tools[");
+  if (rules.answer && !of_tool) return output_error(*api.output, std::move(error));
+  // Marks that are no tokens: such a model is asked in words alone.
+  if (!rules.must && error.code == "constrain.reply") return Ok{};
+  error.code = output_error_code(error.code);
+  if (!of_tool) error.where = "tools";
+  return error;
+}
+
 Result<> complete(ApiRequest& request, const ModelText& text, const PrepareOptions& options) {
   if (options.known) MORACLE_TRY(options.known(request.model));
   MORACLE_TRY(check_replies(request, options.max_replies));
@@ -219,7 +251,8 @@ Result<> complete(ApiRequest& request, const ModelText& text, const PrepareOptio
     request.prompts.push_back(std::move(prompt));
   }
   MORACLE_TRY(resolve_settings(request, text));
-  MORACLE_TRY(hold_output(request, options.outputs));
+  const bool may_call = request.kind == GenerationApi::chat && request.tools.may_call();
+  MORACLE_TRY(may_call ? hold_calls(request, options.outputs) : hold_output(request, options.outputs));
   return check_room(request, options.context);
 }
 

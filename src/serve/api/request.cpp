@@ -172,14 +172,14 @@ Result<> read_common(const Json& body, ApiRequest& request) {
   return read_stream(body, request);
 }
 
-// Where end tokens end nothing, an output would go on behind what it is held to.
+// Where end tokens end nothing, a reply would go on behind what it is held to.
 Result<> check_output(const ApiRequest& request) {
-  const bool calls = !says_nothing(request.chat.tools);
-  if (!request.output || (!request.ignore_eos && !calls)) return Ok{};
+  const bool held = request.output || request.tools.must_call;
+  if (!held || !request.ignore_eos) return Ok{};
   return Error{.code = "request.unsupported",
-               .where = calls ? "tools" : "ignore_eos",
-               .wanted = "none beside " + request.output->place,
-               .found = calls ? "tools, whose calls are no such output" : "true"};
+               .where = "ignore_eos",
+               .wanted = "none beside " + (request.output ? request.output->place : "tool_choice"),
+               .found = "true"};
 }
 
 // --- chat ---

@@ -163,7 +163,8 @@ TEST(ServeRequest, ErrorsOfOutputsNameTheFieldAndThePointer) {
 TEST(ServeRequest, WhatCannotBeDoneIsNeverIgnored) {
   const std::vector<std::pair<std::string, std::string>> bodies = {
       {R"("tool_choice": "required")", "tool_choice"},
-      {R"("tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "required")", "tool_choice"},
+      {R"("tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "required", "ignore_eos": true)",
+       "ignore_eos"},
       {R"("tool_choice": {"type": "function", "function": {"name": "f"}})", "tool_choice"},
       {R"("response_format": {"type": "grammar"})", "response_format.type"},
       {R"("response_format": {"type": "json_schema"})", "response_format.json_schema"},
@@ -433,6 +434,8 @@ TEST(ServeRequest, ToolsAreCheckedAndKeepTheirOrder) {
                                      true);
   ASSERT_TRUE(request.ok()) << request.error().message();
   EXPECT_TRUE(request->tools.may_call());
+  EXPECT_FALSE(request->tools.must_call);
+  EXPECT_TRUE(request->tools.forms[0].strict);
   EXPECT_EQ(request->tools.max_calls, 1);
   EXPECT_TRUE(request->tools.schemas.types_of("z", "b").integer);
   EXPECT_EQ(
@@ -445,6 +448,22 @@ TEST(ServeRequest, ToolsAreCheckedAndKeepTheirOrder) {
   ASSERT_TRUE(none.ok());
   EXPECT_FALSE(none->tools.may_call());
   EXPECT_TRUE(none->chat.tools.is_null());
+  const std::string g = R"({"type": "function", "function": {"name": "g"}})";
+  const auto forced = [&](const std::string& choice) {
+    return parse_request(GenerationApi::chat, chat("\"tools\": [" + f + "," + g + "], \"tool_choice\": " + choice),
+                         true);
+  };
+  const auto required = forced("\"required\"");
+  ASSERT_TRUE(required.ok());
+  EXPECT_TRUE(required->tools.must_call);
+  EXPECT_EQ(required->tools.forms.size(), 2U);
+  const auto named = forced(R"({"type": "function", "function": {"name": "g"}})");
+  ASSERT_TRUE(named.ok());
+  EXPECT_TRUE(named->tools.must_call);
+  ASSERT_EQ(named->tools.forms.size(), 1U);
+  EXPECT_EQ(named->tools.forms[0].name, "g");
+  EXPECT_EQ(named->tools.forms[0].place, "tools[1].function.parameters");
+  EXPECT_EQ(named->chat.tools.size(), 2U) << "the model is told of all";
   const std::vector<std::pair<std::string, std::string>> bad = {
       {"\"tools\": 5", "tools"},
       {"\"tools\": [5]", "tools[0]"},
@@ -462,7 +481,6 @@ TEST(ServeRequest, ToolsAreCheckedAndKeepTheirOrder) {
        "tools[0].function.description"},
       {R"("tools": [{"type": "function", "function": {"name": "f", "parameters": {"x": NaN}}}])", "tools"},
       {"\"tools\": [" + f + R"(], "tool_choice": {"type": "function", "function": {"name": "g"}})", "tool_choice"},
-      {"\"tools\": [" + f + R"(], "tool_choice": {"type": "function", "function": {"name": "f"}})", "tool_choice"},
       {"\"tools\": [" + f + R"(], "tool_choice": "any")", "tool_choice"},
       {R"("tool_choice": 5)", "tool_choice"}};
   for (const auto& [more, param] : bad) {

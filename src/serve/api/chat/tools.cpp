@@ -106,23 +106,37 @@ Result<std::string> named_tool(const Json& choice) {
                choice.is_string() ? shown(choice.get_ref<const std::string&>()) : choice.type_name());
 }
 
-// False: no tool may be called.
-Result<bool> read_choice(const Json& fields, const ToolSchemas& schemas, bool has_tools) {
-  if (!has_field(fields, "tool_choice")) return has_tools;
+// Reads tool_choice into what the request may and must call. False: no tool may be called.
+Result<bool> read_choice(const Json& fields, ToolUse& use) {
+  if (!has_field(fields, "tool_choice")) return use.may_call();
   const Json& choice = fields["tool_choice"];
   if (choice == Json("none")) return false;
-  if (choice == Json("auto")) return has_tools;
+  if (choice == Json("auto")) return use.may_call();
+  use.must_call = true;
   if (choice != Json("required")) {
     MORACLE_ASSIGN(const std::string name, named_tool(choice));
-    if (!schemas.has(name))
+    std::erase_if(use.forms, [&](const ToolForm& form) { return form.name != name; });
+    if (use.forms.empty())
       return wrong("request.value", "tool_choice", "the name of a tool of the request", shown(name));
   }
-  if (!has_tools) return wrong("request.value", "tool_choice", "tools beside it", "none");
-  return Error{.code = "request.unsupported",
-               .where = "tool_choice",
-               .wanted = "none or auto",
-               .found = "a call that must be made",
-               .advice = "a model is not forced to call yet: ask in words"};
+  if (!use.may_call()) return wrong("request.value", "tool_choice", "tools beside it", "none");
+  return true;
+}
+
+// What calls of the tools are held to, each with its place in the body.
+std::vector<ToolForm> forms_of(const OrderedJson& tools) {
+  std::vector<ToolForm> forms;
+  if (!tools.is_array()) return forms;
+  for (const OrderedJson& tool : tools) {
+    const OrderedJson& function = tool["function"];
+    const auto parameters = function.find("parameters");
+    const auto strict = function.find("strict");
+    forms.push_back({.name = function["name"].get<std::string>(),
+                     .parameters = parameters == function.end() ? OrderedJson() : *parameters,
+                     .strict = strict != function.end() && *strict == true,
+                     .place = fmt::format("tools[{}].function.parameters", forms.size())});
+  }
+  return forms;
 }
 
 }  // namespace
@@ -131,7 +145,8 @@ Result<ToolUse> read_tools(OrderedJson tools, const Json& fields) {
   ToolUse use;
   MORACLE_ASSIGN(use.tools, read_list(tools));
   use.schemas = ToolSchemas(Json(use.tools));
-  MORACLE_ASSIGN(const bool may_call, read_choice(fields, use.schemas, use.may_call()));
+  use.forms = forms_of(tools);
+  MORACLE_ASSIGN(const bool may_call, read_choice(fields, use));
   if (!may_call) return ToolUse{};
   if (has_field(fields, "parallel_tool_calls") && !fields["parallel_tool_calls"].get<bool>()) use.max_calls = 1;
   return use;

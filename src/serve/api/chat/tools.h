@@ -5,17 +5,21 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/json/document.h"
 #include "base/result.h"
+#include "text/constrain/calls/tool_form.h"
 #include "text/reply/tool_schemas.h"
 
 namespace moracle::serve {
 
 struct ToolUse {
-  OrderedJson tools{};         // as the template sees them; null: none may be called
-  ToolSchemas schemas{};       // of these
-  std::int64_t max_calls = 0;  // of a reply; 0: no bound
+  OrderedJson tools{};            // as the template sees them; null: none may be called
+  ToolSchemas schemas{};          // of these
+  std::vector<ToolForm> forms{};  // those that a reply may call
+  bool must_call = false;         // a reply is a call
+  std::int64_t max_calls = 0;     // of a reply; 0: no bound
 
   [[nodiscard]] bool may_call() const { return !tools.is_null(); }
 };

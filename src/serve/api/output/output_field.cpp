@@ -125,13 +125,16 @@ Result<std::optional<OutputField>> read_output_field(const RequestBody& body) {
   return field;
 }
 
+std::string output_error_code(std::string_view code) {
+  if (code == "constrain.complex") return "request.schema_too_complex";
+  if (code == "schema.unsupported" || code == "schema.unknown" || code == "regex.unsupported")
+    return "request.unsupported_schema";
+  return code == "constrain.unavailable" || code == "constrain.reply" ? "request.unsupported"
+                                                                      : "request.invalid_schema";
+}
+
 Error output_error(const OutputField& field, Error error) {
-  const std::string& code = error.code;
-  error.code = code == "constrain.complex" ? "request.schema_too_complex"
-               : code == "schema.unsupported" || code == "schema.unknown" || code == "regex.unsupported"
-                   ? "request.unsupported_schema"
-               : code == "constrain.unavailable" || code == "constrain.reply" ? "request.unsupported"
-                                                                              : "request.invalid_schema";
+  error.code = output_error_code(error.code);
   const bool pointer = error.where.starts_with("/");
   if (!pointer && !error.where.empty()) error.found += " at " + error.where;
   error.where = field.place + (pointer ? error.where : std::string());

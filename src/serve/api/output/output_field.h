@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 #include "serve/api/body.h"
@@ -18,8 +19,10 @@ struct OutputField {
 // Empty: the request asks for none. Errors, with the field: "request.type", "request.value", "request.missing",
 // "request.unsupported".
 Result<std::optional<OutputField>> read_output_field(const RequestBody& body);
-// An error of a format as one of its field: "request.schema_too_complex", "request.unsupported_schema",
+// The code of a request's error for that of a format: "request.schema_too_complex", "request.unsupported_schema",
 // "request.invalid_schema", "request.unsupported".
+[[nodiscard]] std::string output_error_code(std::string_view code);
+// An error of a format as one of its field.
 [[nodiscard]] Error output_error(const OutputField& field, Error error);
 
 // JSON schemas of the fields.
