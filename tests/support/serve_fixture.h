@@ -16,6 +16,7 @@
 #include "support/fake_engine.h"
 #include "support/http_client.h"
 #include "support/test_data.h"
+#include "text/constrain/model_outputs.h"
 
 namespace moracle::test {
 
@@ -59,7 +60,13 @@ class ServeFixture : public ::testing::Test {
     port_ = static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
   }
   void make_ready() {
-    service_->set_ready({.text = text_.get(), .engine = engine_.get(), .context = 2048, .fingerprint = "fp_test"});
+    const auto vocabulary = static_cast<std::int32_t>(text_->info()->vocab_size);
+    service_->set_ready({.text = text_.get(),
+                         .outputs = std::make_shared<ModelOutputs>(text_->tokenizer(), text_->reply_format(),
+                                                                   text_->call_format(), vocabulary),
+                         .engine = engine_.get(),
+                         .context = 2048,
+                         .fingerprint = "fp_test"});
   }
   void TearDown() override {
     if (engine_) engine_->stop();
