@@ -13,6 +13,16 @@ namespace moracle {
 namespace {
 
 constexpr std::string_view kNoText = "\xFF";
+constexpr std::size_t kMostKnown = 32;
+
+// Tells rules from others.
+std::string text_of(const CallRules& rules) {
+  OrderedJson all = OrderedJson::array({rules.must, rules.single});
+  for (const ToolForm& tool : rules.tools) all.push_back({tool.name, tool.parameters, tool.strict});
+  if (const auto& answer = rules.answer)
+    all.push_back({static_cast<int>(answer->kind), answer->schema, answer->regex, answer->choices});
+  return all.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+}
 
 }  // namespace
 
@@ -58,9 +68,17 @@ Result<std::shared_ptr<const Grammar>> ModelOutputs::compile_calls(const CallRul
   return calls_.compiler->compile(ebnf);
 }
 
-Result<std::shared_ptr<const ConstraintSource>> ModelOutputs::hold_calls(const CallRules& rules,
-                                                                         std::string_view prompt) {
-  MORACLE_TRY(open(calls_));
+// Any arguments where those of all tools are too complex.
+Result<std::shared_ptr<const Grammar>> ModelOutputs::grammar_for(const CallRules& rules) {
+  const std::string key = text_of(rules);
+  {
+    const std::scoped_lock lock(mutex_);
+    for (auto known = known_.begin(); known != known_.end(); ++known) {
+      if (known->first != key) continue;
+      known_.splice(known_.begin(), known_, known);
+      if (auto grammar = known->second.lock()) return grammar;
+    }
+  }
   auto compiled = compile_calls(rules);
   const bool strict =
       std::any_of(rules.tools.begin(), rules.tools.end(), [](const ToolForm& tool) { return tool.strict; });
@@ -69,7 +87,19 @@ Result<std::shared_ptr<const ConstraintSource>> ModelOutputs::hold_calls(const C
     for (ToolForm& tool : loose.tools) tool.parameters = {{"type", "object"}};
     compiled = compile_calls(loose);
   }
-  MORACLE_ASSIGN(std::shared_ptr<const Grammar> calls, std::move(compiled));
+  MORACLE_ASSIGN(std::shared_ptr<const Grammar> grammar, std::move(compiled));
+  if (key.size() > kOutputFormatBytes) return grammar;
+  const std::scoped_lock lock(mutex_);
+  std::erase_if(known_, [&](const auto& known) { return known.first == key; });
+  known_.emplace_front(key, grammar);
+  if (known_.size() > kMostKnown) known_.pop_back();
+  return grammar;
+}
+
+Result<std::shared_ptr<const ConstraintSource>> ModelOutputs::hold_calls(const CallRules& rules,
+                                                                         std::string_view prompt) {
+  MORACLE_TRY(open(calls_));
+  MORACLE_ASSIGN(std::shared_ptr<const Grammar> calls, grammar_for(rules));
   if (calls_.replies->channels) {
     ChannelForm form{.message = std::move(calls), .answer = {}, .may_end = !rules.holds_all()};
     if (rules.answer) {

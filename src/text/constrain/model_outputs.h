@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -49,11 +51,14 @@ class ModelOutputs {
 
   Result<> open(Masks& masks);
   Result<std::shared_ptr<const Grammar>> compile_calls(const CallRules& rules);
+  Result<std::shared_ptr<const Grammar>> grammar_for(const CallRules& rules);
 
   Tokenizer tokenizer_;
   std::optional<std::int32_t> vocabulary_;
   std::mutex mutex_;
   Masks answers_, calls_;
+  // Of calls: the last rules that were asked for, as text, and their grammars while the compiler keeps them.
+  std::list<std::pair<std::string, std::weak_ptr<const Grammar>>> known_;
 };
 
 }  // namespace moracle

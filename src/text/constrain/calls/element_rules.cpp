@@ -85,33 +85,31 @@ std::string ElementRules::padded(const std::string& value) const {
 
 // The rest of a text of any length, up to its mark, and the mark: one rule for each part of the mark that has come.
 std::string ElementRules::text_to_close() {
-  if (!to_close_.empty()) return to_close_;
+  const auto name_of = [](std::size_t come) { return fmt::format("text_behind_{}", come); };
+  std::string first = name_of(0);
+  if (grammar_.has(first)) return first;
   const CodeSet all = characters();
   if (!close_is_text()) {
-    to_close_ = grammar_.reserve();
-    grammar_.define(to_close_,
-                    fmt::format("{} | {} {}", mark_expression(format_, row_.value_close), ebnf_class(all), to_close_));
-    return to_close_;
+    grammar_.define(first,
+                    fmt::format("{} | {} {}", mark_expression(format_, row_.value_close), ebnf_class(all), first));
+    return first;
   }
   const std::u32string mark = unicode::to_points(row_.value_close);
   const std::set<char32_t> letters(mark.begin(), mark.end());
-  std::vector<std::string> names;
-  for (std::size_t i = 0; i < mark.size(); ++i) names.push_back(grammar_.reserve());
   CodeSet others = all;
   for (const char32_t letter : letters) others = others.without({{letter, letter}});
   for (std::size_t come = 0; come < mark.size(); ++come) {
-    std::vector<std::string> bodies = {ebnf_class(others) + " " + names[0]};
+    std::vector<std::string> bodies = {ebnf_class(others) + " " + first};
     for (const char32_t letter : letters) {
       std::u32string text = mark.substr(0, come) + letter;
       while (!mark.starts_with(text)) text.erase(0, 1);
       std::string one;
       unicode::append_utf8(one, letter);
-      bodies.push_back(ebnf_literal(one) + (text.size() < mark.size() ? " " + names[text.size()] : ""));
+      bodies.push_back(ebnf_literal(one) + (text.size() < mark.size() ? " " + name_of(text.size()) : ""));
     }
-    grammar_.define(names[come], fmt::format("{}", fmt::join(bodies, " | ")));
+    grammar_.define(name_of(come), fmt::format("{}", fmt::join(bodies, " | ")));
   }
-  to_close_ = names[0];
-  return to_close_;
+  return first;
 }
 
 // A text and its mark. A text mark begins with a character that the first characters leave out.

@@ -55,7 +55,6 @@ class ElementRules {
   const CallSyntax& row_;
   const ToolSchemas& types_;
   GrammarText& grammar_;
-  std::string to_close_;  // the rule of text_to_close()
 };
 
 }  // namespace moracle
