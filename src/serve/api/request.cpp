@@ -233,7 +233,7 @@ Result<> read_template_arguments(const Json& body, ApiRequest& request) {
 
 Result<> read_chat(RequestBody parsed, ApiRequest& request) {
   const Json& body = parsed.fields;
-  MORACLE_ASSIGN(request.tools, read_tools(std::move(parsed.tools), body));
+  MORACLE_ASSIGN(request.tools, read_tools(parsed.tools, body));
   request.chat.tools = request.tools.tools;
   MORACLE_ASSIGN(request.chat.messages, read_messages(std::move(parsed.messages), request.changed));
   if (request.max_tokens == 0) return wrong("request.value", "max_tokens", "a whole number of at least 1", "0");

@@ -141,7 +141,7 @@ std::vector<ToolForm> forms_of(const OrderedJson& tools) {
 
 }  // namespace
 
-Result<ToolUse> read_tools(OrderedJson tools, const Json& fields) {
+Result<ToolUse> read_tools(const OrderedJson& tools, const Json& fields) {
   ToolUse use;
   MORACLE_ASSIGN(use.tools, read_list(tools));
   use.schemas = ToolSchemas(Json(use.tools));

@@ -26,6 +26,6 @@ struct ToolUse {
 
 // `fields` has tool_choice and parallel_tool_calls. Errors: "request.type", "request.value", "request.limit",
 // "request.unsupported", each with the place.
-Result<ToolUse> read_tools(OrderedJson tools, const Json& fields);
+Result<ToolUse> read_tools(const OrderedJson& tools, const Json& fields);
 
 }  // namespace moracle::serve
