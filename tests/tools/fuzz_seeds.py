@@ -60,7 +60,7 @@ def replies(out):
     table = (TESTS.parent / "src" / "text" / "reply" / "call_syntax.cpp").read_text()
     environment = jinja2.Environment()
     environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
-    for row, name in enumerate(re.findall(r'CallSyntax\{\.name = "([^"]+)"', table)):
+    for row, name in enumerate(re.findall(r'CallSyntax\{\s*\.name = "([^"]+)"', table)):
         arguments = {"a": 7, "b": 'x "y"\n<z>'}
         calls = [
             {

@@ -142,6 +142,14 @@ constexpr std::array kSyntaxes = {
                .open = "<tool_calls>",
                .close = "</tool_calls>",
                .objects = CallObjects::lines},
+    // GigaChat 3.1, and 3.0, where a call is a message of a role.
+    CallSyntax{.name = "gigachat", .style = calls, .open = "<|function_call|>"},
+    CallSyntax{.name = "gigachat-v3", .style = calls, .open = "function call<|role_sep|>\n", .part = "<|role_sep|>"},
+    // Functionary 3.1.
+    CallSyntax{.name = "functionary", .style = object, .open = "<function=", .close = "</function>", .name_end = ">"},
+    // Llama 3.1 to 3.3: an object without marks.
+    CallSyntax{
+        .name = "llama", .style = object, .open = "{\"name\": \"", .name_end = "\", \"parameters\": ", .tail = "}"},
     // gpt-oss.
     CallSyntax{.name = "harmony", .style = channels},
 };

@@ -8,10 +8,16 @@
 namespace moracle {
 namespace {
 
-// As published: Qwen, DeepSeek, GLM, Kimi K2, MiniMax and most others; Seed-OSS; Magistral; Kimi-VL.
-constexpr std::array kPairs = {ReasoningMarks{"<think>", "</think>"}, ReasoningMarks{"<seed:think>", "</seed:think>"},
-                               ReasoningMarks{"[THINK]", "[/THINK]"}, ReasoningMarks{"◁think▷", "◁/think▷"},
-                               ReasoningMarks{"<think:opensource>", "</think:opensource>"}};
+// As published: Qwen, DeepSeek, GLM, Kimi K2, MiniMax and most others; Seed-OSS; Magistral; Kimi-VL; Hunyuan;
+// MiniMax M3; Cohere.
+constexpr std::array kPairs = {ReasoningMarks{"<think>", "</think>"},
+                               ReasoningMarks{"<seed:think>", "</seed:think>"},
+                               ReasoningMarks{"[THINK]", "[/THINK]"},
+                               ReasoningMarks{"◁think▷", "◁/think▷"},
+                               ReasoningMarks{"<think:opensource>", "</think:opensource>"},
+                               ReasoningMarks{"<mm:think>", "</mm:think>"},
+                               ReasoningMarks{"<|START_THINKING|>", "<|END_THINKING|>"}};
+
 }  // namespace
 
 std::span<const ReasoningMarks> reasoning_marks() {

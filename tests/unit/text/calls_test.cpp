@@ -480,12 +480,29 @@ TEST(ReplyCalls, HarmonyHeadersNeverEndAReply) {
 }
 
 TEST(LearnReply, TemplatesWithoutToolsTellNothing) {
-  for (const char* const file : {"chatml", "alternating_like", "thinking_like", "headers_like", "visible_text_like"})
+  for (const char* const file : {"chatml", "alternating_like", "thinking_like", "visible_text_like"})
     EXPECT_EQ(
         learn_reply(template_of(test::source_dir() / "tests/data/template" / (std::string(file) + ".jinja"))).calls,
         nullptr)
         << file;
   EXPECT_EQ(learn_reply(ChatTemplates()).calls, nullptr);
+}
+
+// Objects without marks, as of Llama: JSON of another shape is an answer.
+TEST(ReplyCalls, ObjectsWithoutMarksAreCallsByTheirMembers) {
+  const LearnedReply learned =
+      learn_reply(template_of(test::source_dir() / "tests/data/template" / "headers_like.jinja"));
+  ASSERT_NE(learned.calls, nullptr);
+  EXPECT_EQ(learned.calls->name, "llama");
+  for (const char* const text :
+       {R"({"name": "Ann", "age": 3})", R"({"name": "a b", "parameters": {}})", R"({"name")", R"([{"name": ""}])"})
+    EXPECT_EQ(read_cut("llama", text), (Reply{.reasoning = "", .answer = text})) << text;
+  const Reply two = read_cut("llama", R"({"name": "now", "parameters": {"a": [1]}}
+{"name": "look_up", "parameters": {"city": "x"}})");
+  ASSERT_EQ(two.calls.size(), 2U);
+  EXPECT_EQ(two.calls[0].arguments, R"({"a": [1]})");
+  EXPECT_EQ(two.calls[1].name, "look_up");
+  EXPECT_EQ(two.answer, "");
 }
 
 TEST(ReplyFormat, WithoutCallsMarksAreText) {
