@@ -20,7 +20,7 @@ Result<std::string> regex_expression(const std::string& spelled, GrammarText& gr
   MORACLE_ASSIGN(const Regex regex, parse_regex(spelled));
   const RegexNode node = whole(regex);
   if (!matchable(node)) return wrong("regex.empty", "an expression that some text matches", "one that none does");
-  return grammar.expression(node, RegexText::plain);
+  return grammar.expression(node, RegexText::plain, "");
 }
 
 Result<std::string> choices_expression(const std::vector<std::string>& choices) {

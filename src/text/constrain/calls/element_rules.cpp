@@ -158,7 +158,7 @@ Result<ElementRules::Expression> ElementRules::text_of(const SchemaFacts& facts,
                  .wanted = "a pattern that an argument between marks can be held to",
                  .found = facts.texts.front().name};
   }
-  return Expression(padded(grammar_.rule(grammar_.expression(text, RegexText::plain))));
+  return Expression(padded(grammar_.rule(grammar_.expression(text, RegexText::plain, std::nullopt))));
 }
 
 Result<> ElementRules::add_texts(SchemaReader& reader, const SchemaFacts& facts, const Value& value,

@@ -42,6 +42,24 @@ std::string escaped(char32_t code) {
   }
 }
 
+using Follow = std::optional<std::string_view>;
+
+// What may stand behind each alternative once more.
+constexpr std::size_t kShortFollow = 16;
+
+std::string joined(const std::string& body, Follow follow) {
+  return follow && !follow->empty() ? fmt::format("{} {}", body, *follow) : body;
+}
+
+// Whether it is one class, text or name, which spell a space as an escape, and no repeat.
+bool is_single(const std::string& body) {
+  return body.find(' ') == std::string::npos && std::string_view("*+?}").find(body.back()) == std::string_view::npos;
+}
+
+std::string in_parentheses(const std::string& body) {
+  return is_single(body) ? body : "(" + body + ")";
+}
+
 std::string repeat_suffix(std::int64_t least, std::optional<std::int64_t> most) {
   if (!most && least <= 1) return least == 0 ? "*" : "+";
   if (most == 1 && least == 0) return "?";
@@ -55,6 +73,12 @@ std::string ebnf_literal(std::string_view utf8) {
   std::string out = "\"";
   for (std::size_t at = 0; at < utf8.size();) out += spelled(unicode::next_point(utf8, &at));
   return out + "\"";
+}
+
+std::string ebnf_set(const CodeSet& set) {
+  const auto& ranges = set.ranges();
+  if (ranges.size() != 1 || ranges[0].first != ranges[0].last) return ebnf_class(set);
+  return '"' + spelled(ranges[0].first) + '"';
 }
 
 std::string ebnf_class(const CodeSet& set) {
@@ -105,17 +129,27 @@ std::string GrammarText::rule(const std::string& body) {
   return names_.emplace(body, std::move(name)).first->second;
 }
 
+std::string GrammarText::rule_for(std::string_view use, const std::string& body) {
+  const auto [place, fresh] = uses_.try_emplace(fmt::format("{}{}", use, body), fmt::format("{}{}", use, uses_.size()));
+  if (fresh) define(place->second, body);
+  return place->second;
+}
+
+std::string GrammarText::repeated(const std::string& body, std::int64_t least, std::optional<std::int64_t> most) {
+  return (is_single(body) ? body : rule_for("many_", body)) + repeat_suffix(least, most);
+}
+
 std::string GrammarText::characters(const CodeSet& set, RegexText as) {
-  if (as == RegexText::plain) return ebnf_class(set);
+  if (as == RegexText::plain) return ebnf_set(set);
   const CodeSet special = escaped_characters();
   const CodeSet plain = set.without(special);
   std::vector<std::string> bodies;
-  if (!plain.empty()) bodies.push_back(ebnf_class(plain));
+  if (!plain.empty()) bodies.push_back(ebnf_set(plain));
   const CodeSet spelled_out = special.without(set.complement());
   for (const CodeRange& range : spelled_out.ranges()) {
     for (char32_t code = range.first; code <= range.last; ++code) bodies.push_back(ebnf_literal(escaped(code)));
   }
-  return ebnf_either(bodies);
+  return fmt::format("{}", fmt::join(bodies, " | "));
 }
 
 CodeSet GrammarText::escaped_characters() const {
@@ -130,24 +164,44 @@ std::string GrammarText::json_literal(std::string_view json) const {
   return ebnf_literal(text);
 }
 
-std::string GrammarText::expression(const RegexNode& node, RegexText as) {
+std::string GrammarText::repeated(const RegexNode& node, RegexText as, Follow follow) {
+  const RegexNode& part = node.parts.front();
+  if (node.least == 0 && node.most == 1 && follow && follow->size() <= kShortFollow) {
+    return fmt::format("({} | {})", expression(part, as, follow), follow->empty() ? R"("")" : *follow);
+  }
+  const bool set = part.kind == RegexNode::Kind::set;
+  const std::string element = set ? characters(part.set, as) : expression(part, as, std::nullopt);
+  const std::string body = repeated(element, node.least, node.most);
+  return follow && follow->empty() ? rule_for("last_", body) : joined(body, follow);
+}
+
+std::string GrammarText::either(const RegexNode& node, RegexText as, Follow follow) {
+  const bool inside = follow && follow->size() <= kShortFollow;
   std::vector<std::string> bodies;
+  for (const RegexNode& part : node.parts) {
+    if (matchable(part)) bodies.push_back(expression(part, as, inside ? follow : std::nullopt));
+  }
+  return inside ? ebnf_either(bodies) : joined(ebnf_either(bodies), follow);
+}
+
+std::string GrammarText::expression(const RegexNode& node, RegexText as, Follow follow) {
   switch (node.kind) {
     case RegexNode::Kind::set:
-      return characters(node.set, as);
-    case RegexNode::Kind::sequence:
-      for (const RegexNode& part : node.parts) bodies.push_back(expression(part, as));
-      return bodies.empty() ? "\"\"" : fmt::format("({})", fmt::join(bodies, " "));
-    case RegexNode::Kind::either:
-      for (const RegexNode& part : node.parts) {
-        if (matchable(part)) bodies.push_back(expression(part, as));
+      return joined(in_parentheses(characters(node.set, as)), follow);
+    case RegexNode::Kind::sequence: {
+      std::string body;
+      for (auto part = node.parts.rbegin(); part != node.parts.rend(); ++part) {
+        body = expression(*part, as, body.empty() ? follow : Follow(body));
       }
-      return ebnf_either(bodies);
+      return body.empty() ? joined(R"("")", follow) : body;
+    }
+    case RegexNode::Kind::either:
+      return either(node, as, follow);
     case RegexNode::Kind::repeat:
-      if (node.most == 0 || !matchable(node.parts.front())) return "\"\"";
-      return fmt::format("({}){}", expression(node.parts.front(), as), repeat_suffix(node.least, node.most));
+      if (node.most == 0 || !matchable(node.parts.front())) return joined(R"("")", follow);
+      return repeated(node, as, follow);
   }
-  return "\"\"";
+  return joined(R"("")", follow);
 }
 
 std::string GrammarText::text(const std::string& root) const {

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +18,8 @@ namespace moracle {
 // A text between quotes, and a class between brackets.
 [[nodiscard]] std::string ebnf_literal(std::string_view utf8);
 [[nodiscard]] std::string ebnf_class(const CodeSet& set);
+// The text of its one character, else the class.
+[[nodiscard]] std::string ebnf_set(const CodeSet& set);
 // The bodies as alternatives in parentheses. None: what nothing matches is no expression, so there is at least one.
 [[nodiscard]] std::string ebnf_either(const std::vector<std::string>& bodies);
 
@@ -39,8 +43,12 @@ class GrammarText {
   // Whether define() has made it.
   [[nodiscard]] bool has(std::string_view name) const;
 
-  // An expression of the node's texts. A node that nothing matches has none: `matchable` says so before.
-  std::string expression(const RegexNode& node, RegexText as);
+  // An expression of texts of `body`, `least` to `most` times, which the patched xgrammar counts where it can.
+  std::string repeated(const std::string& body, std::int64_t least, std::optional<std::int64_t> most);
+  // An expression of the node's texts, and of `follow` behind them, which is an expression too. Empty: the whole text
+  // ends there; none: something else stands there. It tells a long repeat's end, without which masks take long. A node
+  // that nothing matches has no expression: `matchable` says so before.
+  std::string expression(const RegexNode& node, RegexText as, std::optional<std::string_view> follow);
   // A literal of JSON's text.
   [[nodiscard]] std::string json_literal(std::string_view json) const;
   // What a string of JSON spells as an escape.
@@ -52,9 +60,14 @@ class GrammarText {
 
  private:
   std::string characters(const CodeSet& set, RegexText as);
+  std::string repeated(const RegexNode& node, RegexText as, std::optional<std::string_view> follow);
+  std::string either(const RegexNode& node, RegexText as, std::optional<std::string_view> follow);
+  // A rule of this body for one use, which its name begins with; made once for each.
+  std::string rule_for(std::string_view use, const std::string& body);
 
   std::map<std::string, std::string, std::less<>> rules_;  // bodies by name
   std::map<std::string, std::string, std::less<>> names_;  // of rules by body
+  std::map<std::string, std::string, std::less<>> uses_;   // names of rules by use and body
   bool escapes_less_;
   std::size_t next_ = 0;
   std::size_t bytes_ = 0;

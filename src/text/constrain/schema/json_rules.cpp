@@ -14,10 +14,19 @@ std::string plain_characters(const GrammarText& grammar) {
   return ebnf_class(grammar.escaped_characters().complement());
 }
 
+// None begins another, and all are spelled out, as xgrammar counts the repeats of a rule.
 std::string escapes() {
-  return fmt::format(R"({1} ([\U00000022\U0000005c\U0000002fbfnrt] | "u" ([0-9a-cA-CefEF] {0} | [dD] [0-7]) {0} {0} | )"
-                     R"("u" [dD] [89abAB] {0} {0} {1} "u" [dD] [c-fC-F] {0} {0}))",
-                     "[0-9a-fA-F]", ebnf_literal("\\"));
+  constexpr std::string_view kHex = "[0-9a-fA-F]";
+  const std::string slash = ebnf_literal("\\");
+  const std::string simple = fmt::format(R"({} [\U00000022\U0000005c\U0000002fbfnrt])", slash);
+  const std::string four =
+      fmt::format(R"({0} "u" [0-9a-cA-CefEF] {1} {1} {1} | {0} "u" [dD] [0-7] {1} {1})", slash, kHex);
+  const std::string pair = fmt::format(R"({0} "u" [dD] [89abAB] {1} {1} {0} "u" [dD] [c-fC-F] {1} {1})", slash, kHex);
+  return simple + " | " + four + " | " + pair;
+}
+
+std::string string_characters(const GrammarText& grammar) {
+  return plain_characters(grammar) + " | " + escapes();
 }
 
 // The rest of a string of any length and the quote behind it. It names itself, so that tokens of many characters stay
@@ -25,7 +34,7 @@ std::string escapes() {
 std::string rest_of_string(GrammarText& grammar) {
   constexpr std::string_view kName = "json_string_rest";
   if (!grammar.has(kName)) {
-    grammar.define(std::string(kName), fmt::format("{0} | {1} {3} | {2} {3}", ebnf_literal("\""),
+    grammar.define(std::string(kName), fmt::format("{0} | {1} {3} | ({2}) {3}", ebnf_literal("\""),
                                                    plain_characters(grammar), escapes(), kName));
   }
   return std::string(kName);
@@ -39,11 +48,9 @@ std::string space_expression() {
 
 std::string string_expression(GrammarText& grammar, std::int64_t least, std::optional<std::int64_t> most) {
   const std::string quote = ebnf_literal("\"");
-  const std::string one = fmt::format("({} | {})", plain_characters(grammar), escapes());
   if (most == 0) return grammar.rule(quote + " " + quote);
-  if (most) return grammar.rule(fmt::format("{0} {1}{{{2},{3}}} {0}", quote, one, least, *most));
-  const std::string head = least == 0 ? "" : fmt::format("{}{{{}}}", one, least);
-  return grammar.rule(fmt::format("{} {} {}", quote, head, rest_of_string(grammar)));
+  if (least == 0 && !most) return grammar.rule(quote + " " + rest_of_string(grammar));
+  return grammar.rule(fmt::format("{0} {1} {0}", quote, grammar.repeated(string_characters(grammar), least, most)));
 }
 
 std::string any_object_expression(GrammarText& grammar) {

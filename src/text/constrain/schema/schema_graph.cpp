@@ -180,8 +180,9 @@ Result<> SchemaGraph::add_text(FormNode& node, const SchemaFacts& facts) {
                        "a pattern whose length is in several", "spell the length in the pattern");
   }
   if (matchable(*text)) {
-    const std::string body = grammar_->rule(grammar_->expression(*text, RegexText::json_string));
-    node.forms.emplace_back(ScalarForm{ebnf_literal("\"") + " " + body + " " + ebnf_literal("\"")});
+    const std::string quote = ebnf_literal("\"");
+    const std::string body = grammar_->expression(*text, RegexText::json_string, quote);
+    node.forms.emplace_back(ScalarForm{grammar_->rule(quote + " " + body)});
   }
   return Ok{};
 }
