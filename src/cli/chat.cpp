@@ -7,6 +7,7 @@
 #include <array>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <variant>
 
 #include "base/printable.h"
@@ -25,12 +26,13 @@ constexpr std::string_view kQuotes = "\"\"\"";
 
 class Chat {
  public:
-  Chat(const RunOptions& options, Session& session, ChatRequest request, LineEditor& editor, Console& console)
+  Chat(const RunOptions& options, Session& session, ChatRequest request, std::optional<AnswerForm> form,
+       LineEditor& editor, Console& console)
       : options_(options),
         session_(session),
         choice_(options.choice),
         settings_(session.settings()),
-        conversation_(session, std::move(request), settings_, options.context),
+        conversation_(session, std::move(request), settings_, options.context, std::move(form)),
         editor_(editor),
         console_(console) {}
 
@@ -271,6 +273,7 @@ Result<> Chat::exit(const std::string&) {
 
 Result<int> run_chat(const RunOptions& options, Console& console) {
   MORACLE_ASSIGN(ChatRequest request, options.chat_request());
+  MORACLE_ASSIGN(auto form, options.answer_form());
   const auto prepare = [&](const ModelText& text) -> Result<> {
     MORACLE_TRY(options.check_context(text));
     MORACLE_TRY(text.templates().check(request));
@@ -289,7 +292,7 @@ Result<int> run_chat(const RunOptions& options, Console& console) {
       options.open(console, {.guard_content = !options.trust_content, .on_text = prepare, .choice = options.choice}));
   console.info(hanging("Type a message; /help lists the commands, Ctrl-D ends the chat, Ctrl-C an answer.",
                        screen_width(STDERR_FILENO)));
-  return Chat(options, *session, std::move(request), *editor, console).run();
+  return Chat(options, *session, std::move(request), std::move(form), *editor, console).run();
 }
 
 }  // namespace moracle::cli

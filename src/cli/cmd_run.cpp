@@ -34,6 +34,7 @@ Result<ChatPrompt> make_prompt(const ModelText& model, const std::string& text, 
 Result<int> run_once(const RunOptions& options, Console& console) {
   MORACLE_ASSIGN(const std::string text, options.read_prompt());
   MORACLE_ASSIGN(const ChatRequest request, options.chat_request());
+  MORACLE_ASSIGN(const auto form, options.answer_form());
   ChatPrompt prompt;
   const auto prepare = [&](const ModelText& model) -> Result<> {
     MORACLE_ASSIGN(prompt, make_prompt(model, text, request, options, console));
@@ -44,15 +45,20 @@ Result<int> run_once(const RunOptions& options, Console& console) {
       options.open(console, {.guard_content = !options.trust_content, .on_text = prepare, .choice = options.choice}));
   MORACLE_ASSIGN(const auto state, session->model().new_sequence());
   const ReplyStyle style{.silent = options.json, .hide_reasoning = options.hide_reasoning};
-  const ReplyRequest asked{
-      .prompt = prompt.text, .ids = prompt.ids, .context = options.context, .settings = session->settings()};
+  const ReplyRequest asked{.prompt = prompt.text,
+                           .ids = prompt.ids,
+                           .context = options.context,
+                           .settings = session->settings(),
+                           .form = form ? &*form : nullptr};
   MORACLE_ASSIGN(const Reply reply, generate_reply(*session, *state, asked, style, console));
   if (options.json) {
     console.json(run_json(*session, reply, prompt.ids));
   } else {
     console.info(reply_line(*session, reply.generation, screen_width(STDERR_FILENO)));
   }
-  return interrupted() ? interrupt_exit_code() : 0;
+  if (interrupted()) return interrupt_exit_code();
+  if (form) MORACLE_TRY(form->check_whole(reply.generation));
+  return 0;
 }
 
 int run_command(const RunOptions& options, Console& console) {

@@ -43,11 +43,12 @@ void warn_of_hidden_system(const ChatRequest& request, const ChatPrompt& prompt,
 }
 
 Conversation::Conversation(Session& session, ChatRequest request, const GenerationSettings& settings,
-                           std::int64_t context)
+                           std::int64_t context, std::optional<AnswerForm> form)
     : session_(session),
       request_(std::move(request)),
       settings_(settings),
       context_(context == 0 ? session.info().max_context : context),
+      form_(std::move(form)),
       may_reason_(session.text().reply_format().has_tokens()) {}
 
 bool Conversation::Held::begins(std::span<const std::int32_t> whole) const {
@@ -130,10 +131,13 @@ Result<Reply> Conversation::answer(const std::string& question, const ReplyStyle
   MORACLE_ASSIGN(const std::size_t end, question_end(request, prompt.rendered.ids));
   auto reply = [&]() -> Result<Reply> {
     MORACLE_TRY(prepare(prompt.rendered.ids, end));
-    return generate_reply(
-        session_, *whole_.state,
-        {.prompt = prompt.rendered.text, .ids = prompt.rendered.ids, .context = context_, .settings = settings_}, style,
-        console);
+    return generate_reply(session_, *whole_.state,
+                          {.prompt = prompt.rendered.text,
+                           .ids = prompt.rendered.ids,
+                           .context = context_,
+                           .settings = settings_,
+                           .form = form_ ? &*form_ : nullptr},
+                          style, console);
   }();
   if (!reply.ok()) {
     question_ = {};

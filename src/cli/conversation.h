@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,8 +20,9 @@ void warn_of_hidden_system(const ChatRequest& request, const ChatPrompt& prompt,
 class Conversation {
  public:
   // `request` holds the system's message, if any, tools and variables. `context`: most tokens in all; 0: what the model
-  // can hold.
-  Conversation(Session& session, ChatRequest request, const GenerationSettings& settings, std::int64_t context);
+  // can hold. `form`: of all answers; empty: any.
+  Conversation(Session& session, ChatRequest request, const GenerationSettings& settings, std::int64_t context,
+               std::optional<AnswerForm> form = {});
 
   // Asks and answers. Where the context is full, the oldest turns are left out, which the console is told. After an
   // error the conversation is as it was before.
@@ -53,6 +55,7 @@ class Conversation {
   ChatRequest request_;
   GenerationSettings settings_;
   std::int64_t context_;
+  std::optional<AnswerForm> form_;
   bool may_reason_;
   bool system_checked_ = false;  // whether the template shows the system's message is known, and told
   Held question_;                // to the end of the last question: reasoning behind it is not part of the next prompt

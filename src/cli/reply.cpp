@@ -85,6 +85,9 @@ Result<Reply> generate_reply(Session& session, SequenceState& state, const Reply
   Completion completion{.settings = request.settings,
                         .max_tokens = request.settings.answer_tokens(std::ssize(request.ids)),
                         .context = request.context};
+  if (request.form != nullptr) {
+    MORACLE_ASSIGN(completion.output, request.form->hold(session, request.prompt, request.settings));
+  }
   completion.reader = &reader;
   completion.on_event = [&](ReplyEvent&& event) {
     if (const auto* const text = std::get_if<TextEvent>(&event)) {

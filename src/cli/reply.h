@@ -9,6 +9,7 @@
 
 #include "api/documents.h"
 #include "base/result.h"
+#include "cli/answer_form.h"
 #include "cli/console.h"
 
 namespace moracle::cli {
@@ -24,6 +25,7 @@ struct ReplyRequest {
   std::span<const std::int32_t> ids{};  // of it, the first of which `state` holds
   std::int64_t context = 0;             // most tokens in all; 0: what the model can hold
   GenerationSettings settings{};
+  const AnswerForm* form = nullptr;  // that the answer is held to; null: any answer
 };
 
 // Shows reasoning dimmed on a terminal with colours, elsewhere between lines <think> and </think>. A terminal gets no

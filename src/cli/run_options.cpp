@@ -102,6 +102,16 @@ void RunOptions::add(CLI::App& command) {
   }
   add_generation_options(command, choice);
   {
+    const InGroup group(command, kSamplingGroup);
+    command
+        .add_option("--schema", schema,
+                    "Hold the answer to the JSON schema of a file; reasoning before it is free (default: any answer)")
+        ->type_name("FILE")
+        ->check(named("a file"))
+        ->excludes("--stop")
+        ->excludes("--ignore-eos");
+  }
+  {
     const InGroup group(command, kMemoryGroup);
     command.add_option("--context", context, "Most tokens of prompt and answer (default: what the model can hold)")
         ->type_name("N")
@@ -173,6 +183,12 @@ Result<ChatRequest> RunOptions::chat_request() const {
     MORACLE_ASSIGN(request.tools, parse_ordered_json(text, tools));
   }
   return request;
+}
+
+Result<std::optional<AnswerForm>> RunOptions::answer_form() const {
+  if (schema.empty()) return std::optional<AnswerForm>();
+  MORACLE_ASSIGN(AnswerForm form, AnswerForm::read(schema));
+  return std::optional(std::move(form));
 }
 
 Result<> RunOptions::check_context(const ModelText& text) const {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cli/answer_form.h"
 #include "cli/options.h"
 #include "generate/model_text.h"
 
@@ -22,6 +23,7 @@ struct RunOptions : ModelOptions {
   bool trust_content = false;
   std::int64_t context = 0;  // 0: what the model can hold
   GenerationChoice choice;
+  std::string schema;  // file
   bool json = false;
   bool quiet = false;
   bool hide_reasoning = false;
@@ -37,6 +39,8 @@ struct RunOptions : ModelOptions {
   // A conversation without messages but the system's, with tools and variables. Errors: "usage", "template.arguments",
   // those of read_json.
   [[nodiscard]] Result<ChatRequest> chat_request() const;
+  // What --schema holds answers to; empty: nothing. Errors: those of AnswerForm::read.
+  [[nodiscard]] Result<std::optional<AnswerForm>> answer_form() const;
   // Whether the model can hold --context tokens. Error: "usage".
   [[nodiscard]] Result<> check_context(const ModelText& text) const;
 };

@@ -147,7 +147,9 @@ Result<Generation> generate(Model& model, ThreadPool& pool, SequenceState& state
                    {.prompt = {prompt.begin(), prompt.end()},
                     .sampling = options.sampling,
                     .max_tokens = std::min(options.max_tokens, context - prompt_tokens),
+                    .end_ids = options.end_ids,
                     .stop_ids = options.stop_ids,
+                    .output = options.output,
                     .state = &state},
                    options);
 }

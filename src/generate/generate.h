@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,6 +14,7 @@
 #include "generate/generation_config.h"
 #include "generate/sampling_fields.h"
 #include "model/model.h"
+#include "text/constrain/constraint.h"
 
 namespace moracle {
 
@@ -28,6 +30,9 @@ struct GenerateOptions {
   std::int64_t max_tokens = 512;
   std::vector<std::int32_t> stop_ids{};  // sorted; empty: never stops by itself
   std::int64_t context = 0;              // most tokens of prompt and answer; 0: what the model can hold
+  // Holds the answer to a form, which then ends with one of `end_ids`, some of `stop_ids`; null: any answer.
+  std::shared_ptr<const ConstraintSource> output{};
+  std::vector<std::int32_t> end_ids{};
   // Called with each token as it is chosen, the stopping one included.
   std::function<void(std::int32_t id)> on_token{};
   // Asked after each token; true: it completes what the caller stops at.

@@ -53,6 +53,11 @@ Result<std::unique_ptr<Session>> Session::open_unguarded(const SessionOptions& o
   session->kv_ = options.kv.value_or(default_kv_type(options.policy));
   const LoadOptions how{.progress = options.on_progress, .kv = session->kv_, .kv_memory = options.kv_memory};
   MORACLE_ASSIGN(session->model_, load_model(*plan, *session->pool_, how));
+  if (options.needs_text) {
+    session->outputs_ = std::make_shared<ModelOutputs>(session->text_->tokenizer(), session->text_->reply_format(),
+                                                       session->text_->call_format(),
+                                                       static_cast<std::int32_t>(session->model_->info().vocab_size));
+  }
   load.weights_seconds = weights.seconds();
   load.bytes = files->total_bytes();
   load.seconds = prepared + load.weights_seconds;
@@ -90,6 +95,17 @@ std::map<std::string, std::string> Session::backends() const {
   return result;
 }
 
+Result<std::shared_ptr<const ConstraintSource>> hold_reply(const Session& session, const OutputFormat& format,
+                                                           std::optional<std::string_view> prompt,
+                                                           const GenerationSettings& settings) {
+  if (settings.stop_ids.empty()) {
+    return Error{.code = "constrain.end",
+                 .wanted = "an end token of the model, which a held answer ends with",
+                 .found = "none that ends an answer"};
+  }
+  return guarded("hold the reply", [&] { return session.outputs()->hold(format, prompt); });
+}
+
 Result<Generation> complete(Session& session, SequenceState& state, std::span<const std::int32_t> prompt,
                             const Completion& completion, const std::function<void(std::string_view)>& on_text,
                             const std::function<bool()>& interrupted) {
@@ -114,6 +130,8 @@ Result<Generation> complete(Session& session, SequenceState& state, std::span<co
   options.max_tokens = completion.max_tokens;
   options.context = completion.context;
   options.stop_ids = completion.settings.stop_ids;
+  options.end_ids = completion.settings.stop_ids;
+  options.output = completion.output;
   for (const StopToken& stop : session.text().stop_tokens(completion.settings.stop_texts)) {
     options.stop_ids.push_back(stop.id);
   }

@@ -19,6 +19,7 @@
 #include "generate/model_text.h"
 #include "machine/machine.h"
 #include "model/model.h"
+#include "text/constrain/model_outputs.h"
 #include "text/reply/reply_reader.h"
 
 namespace moracle {
@@ -80,6 +81,8 @@ class Session {
   [[nodiscard]] const std::vector<ModuleReport>& modules() const { return modules_; }
   [[nodiscard]] const std::vector<std::string>& warnings() const { return warnings_; }
   [[nodiscard]] const ModelText& text() const { return *text_; }
+  // Holds replies to forms; only with `needs_text`.
+  [[nodiscard]] const std::shared_ptr<ModelOutputs>& outputs() const { return outputs_; }
   // Only where it generates.
   [[nodiscard]] const GenerationSettings& settings() const { return settings_; }
   [[nodiscard]] const LoadTime& load_time() const { return load_; }
@@ -99,6 +102,7 @@ class Session {
   std::vector<ModuleReport> modules_;
   std::vector<std::string> warnings_;
   std::optional<ModelText> text_;
+  std::shared_ptr<ModelOutputs> outputs_;
   GenerationSettings settings_;
   LoadTime load_;
 };
@@ -107,11 +111,18 @@ class Session {
 struct Completion {
   GenerationSettings settings{};
   std::int64_t max_tokens = 512;
-  std::int64_t context = 0;  // most tokens in all; 0: what the model can hold
+  std::int64_t context = 0;                          // most tokens in all; 0: what the model can hold
+  std::shared_ptr<const ConstraintSource> output{};  // of hold_reply(); null: any answer
   // Reads the reply's events; null: none are wanted. It gets what `on_text` gets, and `on_event` what that means.
   ReplyReader* reader = nullptr;
   ReplyReader::Emit on_event{};
 };
+
+// What holds a reply to a form. `prompt` as for ModelOutputs::hold. Errors: those of ModelOutputs::hold;
+// "constrain.end" of settings without an end token.
+Result<std::shared_ptr<const ConstraintSource>> hold_reply(const Session& session, const OutputFormat& format,
+                                                           std::optional<std::string_view> prompt,
+                                                           const GenerationSettings& settings);
 
 // generate() with text: `state` holds the first tokens of `prompt`, `on_text` gets pieces as they are settled, never
 // half a character, and never an end-of-sequence token, a stop text or what follows one. A stop text that is a token

@@ -163,18 +163,16 @@ void Server::serve(Session& session, const ServedFacts& facts, const std::functi
     how.context = std::min(how.context, memory.positions);
   parts.engine = std::make_unique<SchedulerEngine>(session.model(), session.pool(), how, parts.options.turn);
   const ModelText& text = session.text();
-  const auto vocabulary = static_cast<std::int32_t>(session.info().vocab_size);
-  ServedModel model{
-      .text = &text,
-      .outputs = std::make_shared<ModelOutputs>(text.tokenizer(), text.reply_format(), text.call_format(), vocabulary),
-      .engine = parts.engine.get(),
-      .context = how.context,
-      .max_queue = how.max_queue,
-      .layers = session.info().layers,
-      .experts = session.info().experts,
-      .fingerprint = fingerprint_of(session, facts, parts.options.service.version),
-      .batch_invariant = facts.batch_invariant,
-      .decision = facts.decision};
+  ServedModel model{.text = &text,
+                    .outputs = session.outputs(),
+                    .engine = parts.engine.get(),
+                    .context = how.context,
+                    .max_queue = how.max_queue,
+                    .layers = session.info().layers,
+                    .experts = session.info().experts,
+                    .fingerprint = fingerprint_of(session, facts, parts.options.service.version),
+                    .batch_invariant = facts.batch_invariant,
+                    .decision = facts.decision};
   for (const auto& [kind, backend] : session.backends()) model.backends.emplace_back(kind, backend);
   Supervisor supervisor =
       parts.options.supervised ? Supervisor::from_environment() : Supervisor({}, std::chrono::microseconds(0));
