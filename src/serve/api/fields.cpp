@@ -16,6 +16,7 @@
 #include "serve/api/field_makers.h"
 #include "serve/api/output/output_field.h"
 #include "serve/api/responses.h"
+#include "text/reply/tool_list.h"
 
 namespace moracle::serve {
 

@@ -5,6 +5,7 @@
 #include "serve/api/api_error.h"
 #include "serve/api/chat/messages.h"
 #include "serve/api/fields.h"
+#include "text/reply/tool_list.h"
 
 namespace moracle::serve {
 namespace {
@@ -493,7 +494,7 @@ TEST(ServeRequest, ToolsAreCheckedAndKeepTheirOrder) {
     many += (i > 0 ? "," : "") + (R"({"type": "function", "function": {"name": "f)" + std::to_string(i) + "\"}}");
   EXPECT_EQ(chat_refusal("\"tools\": [" + many + "]").code, "limit");
   EXPECT_EQ(chat_refusal(R"("tools": [{"type": "function", "function": {"name": "f", "parameters": {"description": ")" +
-                         std::string(kSchemaBytes, 'x') + "\"}}}]")
+                         std::string(kToolSchemaBytes, 'x') + "\"}}}]")
                 .code,
             "limit");
 }
