@@ -340,6 +340,11 @@ typedef struct moracle_generate_options {
   int32_t reserved;
   const char* const* stop; /* texts that end the answer, beside the publisher's */
   uint64_t stop_count;
+  /* What the answer is held to, as JSON; reasoning before it is free. At most one of both; null: any answer.
+   * {"type": "json_object"}, or {"type": "json_schema", "json_schema": {"schema": {..}}}, as OpenAI's API has it. */
+  const char* response_format;
+  /* One of {"json": {..}}, {"json_object": true}, {"regex": ".."} and {"choice": ["..", ..]}. */
+  const char* structured_outputs;
 } moracle_generate_options;
 
 /* Text as it is settled, never half a character; not zero-terminated. Nonzero ends the answer. */
@@ -349,7 +354,9 @@ typedef int32_t (*moracle_on_text)(void* context, const char* text, uint64_t byt
  * "interrupted", "backend", "timing", "peak_rss_bytes"}; "finish_reason" is "stop" or "length", and "interrupted" is
  * true where `on_text` ended the answer. `prompt` is the text of the ids where a template made them, and tells where
  * reasoning begins; null: none. `on_text` may be null; generate, a scheduler's calls and a server's opening on this
- * engine are refused within it ("argument.nested"). Any thread; calls on one engine take turns. */
+ * engine are refused within it ("argument.nested"). Any thread; calls on one engine take turns. An answer that is held
+ * to a form is whole where it ends by "stop". A form that cannot be held is the error "schema.*", "regex.*" or
+ * "constrain.*", whose `where` is the option with a JSON pointer. */
 MORACLE_API moracle_status moracle_engine_generate(moracle_engine* engine, const int32_t* ids, uint64_t count,
                                                    const char* prompt, const moracle_generate_options* options,
                                                    moracle_on_text on_text, void* context, char** reply,
@@ -386,6 +393,7 @@ typedef struct moracle_request {
   const moracle_generate_options* options; /* its context is 0: the scheduler's counts */
   const char* key;                         /* requests of one key share that key's turns; null: "" */
   const char* salt;                        /* a prefix is reused among requests of one key and salt; null: "" */
+  const char* prompt;                      /* as for moracle_engine_generate: of requests that are held to a form */
 } moracle_request;
 /* Queues a request and tells its number, from 1. Any thread; calls on one engine take turns. Errors: "model.token",
  * "model.context", "scheduler.kv" of what can never run, "scheduler.queue" of a full queue, "sampling.range". */

@@ -376,6 +376,9 @@ struct GenerateOptions {
   std::optional<double> presence_penalty{};
   std::optional<double> frequency_penalty{};
   std::int64_t context = 0;  // most tokens of prompt and answer; 0: what the model can hold
+  // What the answer is held to, JSON as moracle.h has it; at most one of both.
+  std::string response_format{};
+  std::string structured_outputs{};
 };
 
 namespace detail {
@@ -398,6 +401,8 @@ struct CGenerateOptions {
     value.ignore_eos = options.ignore_eos ? 1 : 0;
     value.stop = stops.data();
     value.stop_count = stops.size();
+    if (!options.response_format.empty()) value.response_format = options.response_format.c_str();
+    if (!options.structured_outputs.empty()) value.structured_outputs = options.structured_outputs.c_str();
   }
   CGenerateOptions(const CGenerateOptions&) = delete;
   CGenerateOptions& operator=(const CGenerateOptions&) = delete;
@@ -612,6 +617,7 @@ struct RequestOptions {
   std::int64_t priority = 0;
   std::string key{};
   std::string salt{};
+  std::string prompt{};  // the text of the ids, of requests that are held to a form
 };
 
 // What a request is told is moracle.h's moracle_event.
@@ -639,6 +645,7 @@ class Scheduler {
     request.options = &how.value;
     request.key = options.key.c_str();
     request.salt = options.salt.c_str();
+    request.prompt = options.prompt.c_str();
     std::uint64_t id = 0;
     moracle_error* error = nullptr;
     if (moracle_scheduler_submit(handle(), ids.data(), ids.size(), &request, &id, &error) != MORACLE_OK)

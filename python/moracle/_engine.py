@@ -41,7 +41,7 @@ from ._library import (
 )
 from ._server import Server
 
-__all__ = ["Engine", "Prompt", "Reply", "Text", "generate_options", "ids_array"]
+__all__ = ["Engine", "Prompt", "Reply", "Text", "generate_options", "ids_array", "prompt_text"]
 
 Messages = Sequence[dict[str, Any]]
 Text = Union[str, "Prompt", Sequence[int], Messages]
@@ -175,7 +175,7 @@ class Engine(EngineOwner):
         call(
             "moracle_engine_template",
             self._handle.value,
-            _json_of(chat),
+            json_of(chat, "messages"),
             ctypes.byref(text),
             ctypes.byref(ids),
             ctypes.byref(count),
@@ -189,10 +189,14 @@ class Engine(EngineOwner):
         Options: max_tokens, temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty,
         seed, context, stop (texts), ignore_eos. What is not given is the publisher's, else off. `on_text` gets text as it
         is settled and ends the answer by returning False; what it raises ends the answer, and is raised here.
+
+        `response_format`, as OpenAI's API has it ({"type": "json_schema", "json_schema": {"schema": ...}}), or
+        `structured_outputs` ({"json": ...}, {"regex": ...} or {"choice": [...]}) holds `Reply.answer` to a form;
+        reasoning before it is free. The finish reason "length" says that it is not whole.
         """
         check_callable(on_text, "on_text")
         given = self.prompt(prompt)
-        text = utf8(given.text, "prompt")
+        text = prompt_text(given)
         how, _keep = generate_options(options)
         raised: list[BaseException] = []
 
@@ -210,7 +214,7 @@ class Engine(EngineOwner):
                 self._handle.value,
                 ids_array(given.ids),
                 ctypes.c_uint64(len(given.ids)),
-                text if b"\0" not in text else None,
+                text,
                 ctypes.byref(how),
                 callback,
                 None,
@@ -353,11 +357,17 @@ def _messages(messages: Union[str, Messages]) -> Messages:
     return [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
 
 
-def _json_of(chat: dict[str, Any]) -> bytes:
+def json_of(value: Any, where: str) -> bytes:
     try:
-        return json.dumps(chat, allow_nan=False).encode()
+        return json.dumps(value, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise Error("argument.json", "messages", wanted="what JSON can hold", found=str(error)) from None
+        raise Error("argument.json", where, wanted="what JSON can hold", found=str(error)) from None
+
+
+def prompt_text(prompt: Prompt) -> Optional[bytes]:
+    """What the library is told of the text; one with a zero it cannot take."""
+    text = utf8(prompt.text, "prompt")
+    return text if b"\0" not in text else None
 
 
 def ids_array(ids: Sequence[int]) -> Any:
@@ -392,6 +402,8 @@ def generate_options(options: dict[str, Any]) -> tuple[CGenerateOptions, Any]:
             keep = texts_of([value] if isinstance(value, str) else value, "stop")
             how.stop = keep
             how.stop_count = len(keep)
+        elif name in ("response_format", "structured_outputs"):
+            setattr(how, name, json_of(value, name))
         else:
             raise Error("argument.name", where=name, wanted="an option of generate()", found="another name")
         how.set |= _BITS.get(name, 0)

@@ -226,6 +226,8 @@ class CGenerateOptions(Struct):
         ("reserved", ctypes.c_int32),
         ("stop", ctypes.POINTER(ctypes.c_char_p)),
         ("stop_count", ctypes.c_uint64),
+        ("response_format", ctypes.c_char_p),
+        ("structured_outputs", ctypes.c_char_p),
     ]
 
 
@@ -274,6 +276,7 @@ class CRequest(Struct):
         ("options", ctypes.POINTER(CGenerateOptions)),
         ("key", ctypes.c_char_p),
         ("salt", ctypes.c_char_p),
+        ("prompt", ctypes.c_char_p),
     ]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from ._engine import Engine, Text, generate_options, ids_array
+from ._engine import Engine, Text, generate_options, ids_array, prompt_text
 from ._library import (
     ON_EVENT,
     CEvent,
@@ -107,7 +107,7 @@ class Scheduler(Owner):
         `logprobs`: log-probabilities of each token, and of so many alternatives. Requests of one `key` take turns with
         those of others; a lower `priority` goes first within it.
         """
-        ids = self._engine.prompt(prompt).ids
+        given = self._engine.prompt(prompt)
         how, _keep = generate_options(options)
         request = CRequest(
             logprobs=int(logprobs is not None),
@@ -117,13 +117,14 @@ class Scheduler(Owner):
             options=ctypes.pointer(how),
             key=encoded(key, "key"),
             salt=encoded(salt, "salt"),
+            prompt=prompt_text(given),
         )
         number = ctypes.c_uint64()
         call(
             "moracle_scheduler_submit",
             self._handle.value,
-            ids_array(ids),
-            ctypes.c_uint64(len(ids)),
+            ids_array(given.ids),
+            ctypes.c_uint64(len(given.ids)),
             ctypes.byref(request),
             ctypes.byref(number),
         )

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "api/documents.h"
+#include "api/output.h"
 #include "base/printable.h"
 #include "device/place.h"
 #include "model/load/explain_plan.h"
@@ -166,6 +167,7 @@ Result<Json> generate(OpenEngine& engine, const GenerateCall& call) {
   Completion completion{.settings = settings,
                         .max_tokens = settings.answer_tokens(static_cast<std::int64_t>(call.ids.size())),
                         .context = call.options.context};
+  MORACLE_ASSIGN(completion.output, hold_output(session, call.options, call.prompt, settings));
   completion.reader = &reader;
   completion.on_event = [&](ReplyEvent&& event) {
     if (const auto* const text = std::get_if<TextEvent>(&event)) reply.answer += text->text;

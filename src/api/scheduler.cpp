@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "api/engine.h"
+#include "api/output.h"
 #include "generate/scheduler.h"
 #include "generate/token_text.h"
 
@@ -207,6 +208,11 @@ Result<Submission> read_request(OpenScheduler& scheduler, std::span<const std::i
   if (request.salt != nullptr) {
     MORACLE_ASSIGN(made.request.salt, read_text(request.salt, "request.salt"));
   }
+  std::string prompt;
+  if (request.prompt != nullptr) {
+    MORACLE_ASSIGN(prompt, read_text(request.prompt, "request.prompt"));
+  }
+  MORACLE_ASSIGN(made.request.output, hold_output(scheduler.session(), options, prompt, settings));
   // A publisher's limit is lowered to what there is room for; the caller's is not.
   const std::int64_t room = std::max<std::int64_t>(1, scheduler.context() - std::ssize(ids));
   made.request.max_tokens =

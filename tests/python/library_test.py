@@ -399,6 +399,46 @@ class Engines(TestCase):
         self.assertEqual(reply.ids, self.engine.generate(messages, max_tokens=4, temperature=0).ids)
         self.assertEqual(reply.ids, asyncio.run(self.engine.achat("Hi", max_tokens=4, temperature=0)).ids)
 
+    def test_answers_are_held_to_forms(self):
+        schema = {"type": "object", "properties": {"city": {"enum": ["Oslo", "Rome"]}}, "required": ["city"],
+                  "additionalProperties": False}
+        response_format = {"type": "json_schema", "json_schema": {"name": "place", "schema": schema}}
+        try:
+            reply = self.engine.chat("A city?", response_format=response_format, temperature=1, seed=3)
+        except moracle.Error as error:
+            if error.code == "constrain.unavailable":
+                self.skipTest("built without xgrammar")
+            raise
+        self.assertIn(json.loads(reply.answer)["city"], ("Oslo", "Rome"))
+        self.assertEqual(reply.finish_reason, "stop")
+        chosen = {"structured_outputs": {"choice": ["yes", "no"]}}
+        for prompt in ("Is it?", [{"role": "user", "content": "Is it?"}]):
+            self.assertIn(self.engine.generate(prompt, **chosen).answer, ("yes", "no"))
+        matched = asyncio.run(self.engine.achat("When?", structured_outputs={"regex": r"\d{4}-\d{2}"}))
+        self.assertRegex(matched.answer, r"^\d{4}-\d{2}$")
+        with moracle.Scheduler(self.engine) as scheduler:
+            scheduler.submit("Is it?", **chosen)
+            self.assertIn("".join(event.text for event in scheduler.run()), ("yes", "no"))
+
+    def test_forms_that_cannot_be_held(self):
+        chat = self.engine.chat
+        where = "options.response_format.json_schema.schema"
+        unique = {"type": "json_schema", "json_schema": {"schema": {"type": "array", "uniqueItems": True}}}
+        error = self.assert_code("schema.unsupported", chat, "x", response_format=unique)
+        self.assertEqual(error.where, where + "/uniqueItems")
+        for named, code, place in (
+            ({"response_format": {"type": "json_schema"}}, "argument.missing", "response_format.json_schema"),
+            ({"response_format": {"type": "xml"}}, "argument.unsupported", "response_format.type"),
+            ({"response_format": 3}, "argument.type", "response_format"),
+            ({"structured_outputs": {"choice": "a"}}, "argument.type", "structured_outputs.choice"),
+            ({"response_format": {"type": "json_object"}, "structured_outputs": {"regex": "a"}}, "argument.value",
+             "structured_outputs"),
+            ({"structured_outputs": {"regex": "a"}, "ignore_eos": True}, "argument.range", "ignore_eos"),
+        ):
+            with self.subTest(named):
+                self.assertEqual(self.assert_code(code, chat, "x", **named).where, "options." + place)
+        self.assert_code("argument.json", chat, "x", response_format={1j})
+
     def test_context_is_never_passed(self):
         ids = self.engine.tokenize("The old man")
         options = {"max_tokens": 50, "temperature": 0, "ignore_eos": True}

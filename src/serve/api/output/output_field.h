@@ -7,14 +7,9 @@
 
 #include "base/result.h"
 #include "serve/api/body.h"
-#include "text/constrain/output_format.h"
+#include "text/constrain/output_request.h"
 
 namespace moracle::serve {
-
-struct OutputField {
-  OutputFormat format{};
-  std::string place{};  // of the schema, expression or list within the body
-};
 
 // Empty: the request asks for none. Errors, with the field: "request.type", "request.value", "request.missing",
 // "request.unsupported".
