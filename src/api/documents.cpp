@@ -278,6 +278,24 @@ Json verify_json(const Verification& result) {
           {"tokens", result.tokens},     {"interrupted", result.interrupted}};
 }
 
+void Reply::add(const ReplyEvent& event) {
+  std::visit(EventVisitor{[&](const TextEvent& piece) { answer += piece.text; },
+                          [&](const ReasoningEvent& piece) { reasoning += piece.text; },
+                          [&](const CallStartEvent& call) { calls.push_back({.id = call.id, .name = call.name}); },
+                          [&](const CallArgumentsEvent& piece) { calls.back().arguments += piece.text; },
+                          [](const EndEvent&) {}},
+             event);
+}
+
+Json calls_json(std::span<const ToolCall> calls) {
+  Json list = Json::array();
+  for (const ToolCall& call : calls) {
+    list.push_back(
+        {{"id", call.id}, {"type", "function"}, {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
+  }
+  return list;
+}
+
 Json run_json(const Session& session, const Reply& reply, std::span<const std::int32_t> prompt) {
   const Generation& generation = reply.generation;
   const GenerationTiming& timing = generation.timing;
@@ -285,9 +303,12 @@ Json run_json(const Session& session, const Reply& reply, std::span<const std::i
   return {{"text", reply.text},
           {"reasoning", reply.reasoning.empty() ? Json(nullptr) : Json(reply.reasoning)},
           {"answer", reply.answer},
+          {"tool_calls", reply.calls.empty() ? Json(nullptr) : calls_json(reply.calls)},
           {"prompt_ids", std::vector<std::int32_t>(prompt.begin(), prompt.end())},
           {"ids", generation.ids},
-          {"finish_reason", stopped_early ? "stop" : std::string(to_string(generation.finish))},
+          {"finish_reason", reply.ended_to_call() ? "tool_calls"
+                            : stopped_early       ? "stop"
+                                                  : std::string(to_string(generation.finish))},
           {"interrupted", stopped_early},
           {"backend", session.backends()},
           {"timing",

@@ -14,6 +14,7 @@
 #include "generate/session.h"
 #include "model/load/memory_plan.h"
 #include "model/model.h"
+#include "text/reply/reply_event.h"
 #include "verify/verify.h"
 
 namespace moracle {
@@ -71,13 +72,27 @@ Result<MemoryAnswer> plan_memory(const std::filesystem::path& folder, const Memo
 [[nodiscard]] std::string fault_of(const Verification& result);
 [[nodiscard]] Json verify_json(const Verification& result);
 
+// A call of a tool that a reply asks for.
+struct ToolCall {
+  std::string id, name;
+  std::string arguments{};  // JSON
+};
+
 // One reply of a model, its parts told apart.
 struct Reply {
   std::string text;  // all that was generated, marks of parts included
   std::string reasoning;
   std::string answer;
+  std::vector<ToolCall> calls;
   Generation generation;
+
+  // What an event brings to its part.
+  void add(const ReplyEvent& event);
+  // Whether the calls of a whole reply are what it ended for.
+  [[nodiscard]] bool ended_to_call() const { return !calls.empty() && generation.finish == FinishReason::stop; }
 };
+// [{"id", "type": "function", "function": {"name", "arguments"}}], as OpenAI's API has calls.
+[[nodiscard]] Json calls_json(std::span<const ToolCall> calls);
 [[nodiscard]] Json run_json(const Session& session, const Reply& reply, std::span<const std::int32_t> prompt);
 
 }  // namespace moracle

@@ -7,6 +7,7 @@
 #include <array>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <variant>
 
@@ -17,12 +18,11 @@
 #include "cli/line_editor.h"
 #include "cli/option_table.h"
 #include "cli/screen.h"
+#include "cli/tool_results.h"
 
 namespace moracle::cli {
 
 namespace {
-
-constexpr std::string_view kQuotes = "\"\"\"";
 
 class Chat {
  public:
@@ -34,6 +34,7 @@ class Chat {
         settings_(session.settings()),
         conversation_(session, std::move(request), settings_, options.context, std::move(form)),
         editor_(editor),
+        results_(typed_results(editor, [this] { ended_ = true; })),
         console_(console) {}
 
   int run();
@@ -45,7 +46,6 @@ class Chat {
   };
   static const std::array<Command, 7> kCommands;
 
-  LineEditor::Outcome read_message(std::string& message);
   void ask(const std::string& message);
   void command(const std::string& line);
 
@@ -64,6 +64,7 @@ class Chat {
   GenerationSettings settings_;
   Conversation conversation_;
   LineEditor& editor_;
+  std::unique_ptr<ToolResults> results_;
   Console& console_;
   std::string last_line_;        // of the last answer's figures
   std::filesystem::path saved_;  // the file of this conversation
@@ -80,36 +81,11 @@ const std::array<Chat::Command, 7> Chat::kCommands = {{
     {"/exit", "", "end the chat, as Ctrl-D does", &Chat::exit},
 }};
 
-LineEditor::Outcome Chat::read_message(std::string& message) {
-  auto outcome = editor_.read("> ", message);
-  if (outcome != LineEditor::Outcome::line) return outcome;
-  std::string line;
-  if (message.starts_with(kQuotes)) {
-    message.erase(0, kQuotes.size());
-    while (!message.ends_with(kQuotes)) {
-      outcome = editor_.read(". ", line);
-      if (outcome != LineEditor::Outcome::line) return outcome;
-      message += "\n" + line;
-    }
-    message.erase(message.size() - kQuotes.size());
-    message.erase(0, std::min(message.find_first_not_of('\n'), message.size()));
-    while (message.ends_with('\n')) message.pop_back();
-    return outcome;
-  }
-  while (message.ends_with('\\')) {
-    outcome = editor_.read(". ", line);
-    if (outcome != LineEditor::Outcome::line) return outcome;
-    message.back() = '\n';
-    message += line;
-  }
-  return outcome;
-}
-
 int Chat::run() {
   bool cancelled = false;
   std::string message;
   while (!ended_ && !console_.closed() && !asked_to_end()) {
-    switch (read_message(message)) {
+    switch (read_message(editor_, "> ", message)) {
       case LineEditor::Outcome::closed:
         return 0;
       case LineEditor::Outcome::cancelled:
@@ -138,14 +114,21 @@ int Chat::run() {
 }
 
 void Chat::ask(const std::string& message) {
-  const auto reply = conversation_.answer(message, {.hide_reasoning = options_.hide_reasoning}, console_);
-  if (!reply.ok()) {
-    console_.fail(reply.error());
+  const OrderedJson before = conversation_.messages();
+  const auto turn = take_turn(conversation_, message, *results_, {.hide_reasoning = options_.hide_reasoning}, console_);
+  if (!turn.ok() || !turn->complete) conversation_.restore(before);
+  if (!turn.ok()) {
+    console_.fail(turn.error());
     return;
   }
-  last_line_ = reply_line(session_, reply->generation, screen_width(STDERR_FILENO));
-  if (reply->generation.finish == FinishReason::length)
-    console_.info(fmt::format("moracle: the answer was cut after {} tokens\n", reply->generation.ids.size()));
+  if (!turn->complete) {
+    console_.note("The question is forgotten, as its calls have no results.\n");
+    return;
+  }
+  const Generation& generation = turn->reply.generation;
+  last_line_ = reply_line(session_, generation, screen_width(STDERR_FILENO));
+  if (generation.finish == FinishReason::length)
+    console_.info(fmt::format("moracle: the answer was cut after {} tokens\n", generation.ids.size()));
 }
 
 void Chat::command(const std::string& line) {
@@ -276,6 +259,7 @@ Result<int> run_chat(const RunOptions& options, Console& console) {
   MORACLE_ASSIGN(auto form, options.answer_form());
   const auto prepare = [&](const ModelText& text) -> Result<> {
     MORACLE_TRY(options.check_context(text));
+    MORACLE_TRY(options.check_tools(text));
     MORACLE_TRY(text.templates().check(request));
     for (const std::string& warning : text.templates().warnings(request)) console.warn(warning);
     return Ok{};
@@ -287,9 +271,7 @@ Result<int> run_chat(const RunOptions& options, Console& console) {
                  .found = "one that lines cannot be edited on",
                  .advice = "give the prompt with -p or -f"};
   }
-  MORACLE_ASSIGN(
-      const auto session,
-      options.open(console, {.guard_content = !options.trust_content, .on_text = prepare, .choice = options.choice}));
+  MORACLE_ASSIGN(const auto session, options.open(console, options.opening(prepare)));
   console.info(hanging("Type a message; /help lists the commands, Ctrl-D ends the chat, Ctrl-C an answer.",
                        screen_width(STDERR_FILENO)));
   return Chat(options, *session, std::move(request), std::move(form), *editor, console).run();

@@ -9,6 +9,7 @@
 #include "cli/reply.h"
 #include "cli/run_options.h"
 #include "cli/screen.h"
+#include "cli/tool_results.h"
 
 namespace moracle::cli {
 
@@ -31,34 +32,56 @@ Result<ChatPrompt> make_prompt(const ModelText& model, const std::string& text, 
   return prompt;
 }
 
+// One reply, whose calls of tools nobody answers.
+Result<int> reply_once(Session& session, const RunOptions& options, const ReplyRequest& asked, Console& console) {
+  MORACLE_ASSIGN(const auto state, session.model().new_sequence());
+  const ReplyStyle style{.silent = options.json, .hide_reasoning = options.hide_reasoning};
+  MORACLE_ASSIGN(const Reply reply, generate_reply(session, *state, asked, style, console));
+  if (options.json) {
+    console.json(run_json(session, reply, asked.ids));
+  } else {
+    console.info(reply_line(session, reply.generation, screen_width(STDERR_FILENO)));
+  }
+  if (interrupted()) return interrupt_exit_code();
+  if (asked.form != nullptr) MORACLE_TRY(asked.form->check_whole(reply.generation));
+  return 0;
+}
+
+// Replies until one calls no tool, or nobody gives a result.
+Result<int> reply_with_tools(Session& session, const RunOptions& options, const ChatRequest& request,
+                             const std::string& text, Console& console) {
+  Conversation conversation(session, request, session.settings(), options.context);
+  conversation.skip_system_check();
+  const auto editor = is_terminal(STDIN_FILENO) ? LineEditor::make() : nullptr;
+  const auto results = editor == nullptr ? read_results() : typed_results(*editor, [] {});
+  const ReplyStyle style{.hide_reasoning = options.hide_reasoning, .json_calls = editor == nullptr};
+  MORACLE_ASSIGN(const Turn turn, take_turn(conversation, text, *results, style, console));
+  console.info(reply_line(session, turn.reply.generation, screen_width(STDERR_FILENO)));
+  if (interrupted()) return interrupt_exit_code();
+  if (!turn.complete) console.info("moracle: no result came, so the calls end the answer\n");
+  return 0;
+}
+
 Result<int> run_once(const RunOptions& options, Console& console) {
   MORACLE_ASSIGN(const std::string text, options.read_prompt());
   MORACLE_ASSIGN(const ChatRequest request, options.chat_request());
   MORACLE_ASSIGN(const auto form, options.answer_form());
   ChatPrompt prompt;
   const auto prepare = [&](const ModelText& model) -> Result<> {
+    MORACLE_TRY(options.check_tools(model));
     MORACLE_ASSIGN(prompt, make_prompt(model, text, request, options, console));
     return Ok{};
   };
-  MORACLE_ASSIGN(
-      const auto session,
-      options.open(console, {.guard_content = !options.trust_content, .on_text = prepare, .choice = options.choice}));
-  MORACLE_ASSIGN(const auto state, session->model().new_sequence());
-  const ReplyStyle style{.silent = options.json, .hide_reasoning = options.hide_reasoning};
+  MORACLE_ASSIGN(const auto session, options.open(console, options.opening(prepare)));
+  if (!request.tools.is_null() && !options.json) return reply_with_tools(*session, options, request, text, console);
+  const ToolSchemas tools{Json(request.tools)};
   const ReplyRequest asked{.prompt = prompt.text,
                            .ids = prompt.ids,
                            .context = options.context,
                            .settings = session->settings(),
-                           .form = form ? &*form : nullptr};
-  MORACLE_ASSIGN(const Reply reply, generate_reply(*session, *state, asked, style, console));
-  if (options.json) {
-    console.json(run_json(*session, reply, prompt.ids));
-  } else {
-    console.info(reply_line(*session, reply.generation, screen_width(STDERR_FILENO)));
-  }
-  if (interrupted()) return interrupt_exit_code();
-  if (form) MORACLE_TRY(form->check_whole(reply.generation));
-  return 0;
+                           .form = form ? &*form : nullptr,
+                           .tools = request.tools.is_null() ? nullptr : &tools};
+  return reply_once(*session, options, asked, console);
 }
 
 int run_command(const RunOptions& options, Console& console) {

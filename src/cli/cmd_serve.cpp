@@ -69,12 +69,6 @@ std::string quoted(const std::string& text) {
   return out + "'";
 }
 
-std::vector<std::string> syntax_names() {
-  std::vector<std::string> names;
-  for (const CallSyntax& row : call_syntaxes()) names.emplace_back(row.name);
-  return names;
-}
-
 void add_server_options(CLI::App& command, ServeCommand& options) {
   const InGroup group(command, kServerGroup);
   command
@@ -93,11 +87,7 @@ void add_server_options(CLI::App& command, ServeCommand& options) {
   command.add_flag("--any-model", options.server.service.any_model, "Serve requests whatever model they name");
   command.add_flag("--strict", options.server.service.strict,
                    "Refuse fields that nobody knows (default: the header x-moracle-ignored lists them)");
-  command
-      .add_option("--tool-format", options.tool_format,
-                  "How the model writes calls of tools, such as hermes or glm (default: as its template shows)")
-      ->type_name("NAME")
-      ->check(one_of(syntax_names()));
+  add_tool_format(command, options.tool_format);
   add_trust_content(command, options.trust_content);
   command.add_option("--drain", options.server.drain_s, "Seconds for replies under way at the end (default: 30)")
       ->type_name("S")
@@ -260,7 +250,7 @@ Result<int> serve_command(ServeCommand& options, Console& console) {
   const ModelOptions::Opening opening{
       .guard_content = !options.trust_content,
       .choice = {.samples = true},  // what requests that choose nothing get: told of, or refused, before the load
-      .call_syntax = options.tool_format.empty() ? nullptr : find_call_syntax(options.tool_format),
+      .call_syntax = find_call_syntax(options.tool_format),
       .kv_memory = static_cast<std::size_t>(std::llround(options.kv_gib * 0x1p30)),
       .on_plan = [&](const LoadPlan& plan) { facts.decision = explain_plan_json(plan, machine); },
       .on_progress =

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cli/interrupt.h"
+#include "text/template/chat_fit.h"
 
 namespace moracle::cli {
 
@@ -24,6 +25,16 @@ bool leave_out_oldest_turn(OrderedJson& messages) {
   if (next == messages.end()) return false;
   messages.erase(first, next);
   return true;
+}
+
+// What the conversation keeps of a reply. Calls that nobody answers, as those of a reply that was cut, are left out.
+OrderedJson message_of(const Reply& reply) {
+  OrderedJson message = {{"role", "assistant"}, {"content", reply.answer}};
+  if (!reply.reasoning.empty()) message["reasoning_content"] = reply.reasoning;
+  if (!reply.ended_to_call()) return message;
+  message["tool_calls"] = calls_json(reply.calls);
+  for (OrderedJson& call : message["tool_calls"]) open_arguments(call["function"]);
+  return message;
 }
 
 // Templates may take white space off a message.
@@ -49,6 +60,7 @@ Conversation::Conversation(Session& session, ChatRequest request, const Generati
       settings_(settings),
       context_(context == 0 ? session.info().max_context : context),
       form_(std::move(form)),
+      tools_(Json(request_.tools)),
       may_reason_(session.text().reply_format().has_tokens()) {}
 
 bool Conversation::Held::begins(std::span<const std::int32_t> whole) const {
@@ -121,6 +133,22 @@ Result<> Conversation::prepare(std::span<const std::int32_t> ids, std::size_t qu
 Result<Reply> Conversation::answer(const std::string& question, const ReplyStyle& style, Console& console) {
   ChatRequest request = request_;
   request.messages.push_back({{"role", "user"}, {"content", question}});
+  return reply_to(std::move(request), style, console);
+}
+
+Result<Reply> Conversation::go_on(std::span<const std::string> results, const ReplyStyle& style, Console& console) {
+  ChatRequest request = request_;
+  const OrderedJson calls = request.messages.back().at("tool_calls");
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    request.messages.push_back({{"role", "tool"},
+                                {"tool_call_id", calls.at(i).at("id")},
+                                {"name", calls.at(i).at("function").at("name")},
+                                {"content", results[i]}});
+  }
+  return reply_to(std::move(request), style, console);
+}
+
+Result<Reply> Conversation::reply_to(ChatRequest request, const ReplyStyle& style, Console& console) {
   MORACLE_ASSIGN(const Prompt prompt, fitting_prompt(request));
   if (!std::exchange(system_checked_, true)) warn_of_hidden_system(request, prompt.rendered, console);
   if (prompt.turns_left_out > 0) {
@@ -136,7 +164,8 @@ Result<Reply> Conversation::answer(const std::string& question, const ReplyStyle
                            .ids = prompt.rendered.ids,
                            .context = context_,
                            .settings = settings_,
-                           .form = form_ ? &*form_ : nullptr},
+                           .form = form_ ? &*form_ : nullptr,
+                           .tools = request_.tools.is_null() ? nullptr : &tools_},
                           style, console);
   }();
   if (!reply.ok()) {
@@ -149,10 +178,8 @@ Result<Reply> Conversation::answer(const std::string& question, const ReplyStyle
   // The last token was chosen, not fed.
   whole_.ids.resize(static_cast<std::size_t>(std::min<std::int64_t>(whole_.state->length(), std::ssize(whole_.ids))));
   if (reply->text.empty() && reply->generation.finish == FinishReason::interrupted) return reply;  // nothing was said
-  OrderedJson message = {{"role", "assistant"}, {"content", reply->answer}};
-  if (!reply->reasoning.empty()) message["reasoning_content"] = reply->reasoning;
   request_ = std::move(request);
-  request_.messages.push_back(std::move(message));
+  request_.messages.push_back(message_of(*reply));
   return reply;
 }
 

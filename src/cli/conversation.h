@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,9 +28,14 @@ class Conversation {
   // Asks and answers. Where the context is full, the oldest turns are left out, which the console is told. After an
   // error the conversation is as it was before.
   Result<Reply> answer(const std::string& question, const ReplyStyle& style, Console& console);
+  // Goes on with the results of the calls that the last reply ended for, in their order.
+  Result<Reply> go_on(std::span<const std::string> results, const ReplyStyle& style, Console& console);
 
   void reset();                              // forgets all but the system's message
   void set_system(const std::string& text);  // empty: none; the next answer tells where the template hides it
+  void restore(OrderedJson messages) { request_.messages = std::move(messages); }
+  // It was told before where the template hides the system's message.
+  void skip_system_check() { system_checked_ = true; }
   void set_settings(const GenerationSettings& settings) { settings_ = settings; }
 
   [[nodiscard]] const OrderedJson& messages() const { return request_.messages; }
@@ -47,6 +53,7 @@ class Conversation {
     ChatPrompt rendered;
     std::size_t turns_left_out = 0;
   };
+  Result<Reply> reply_to(ChatRequest request, const ReplyStyle& style, Console& console);
   Result<Prompt> fitting_prompt(ChatRequest& request) const;
   Result<std::size_t> question_end(const ChatRequest& request, std::span<const std::int32_t> ids) const;
   Result<> prepare(std::span<const std::int32_t> ids, std::size_t question_end);
@@ -56,6 +63,7 @@ class Conversation {
   GenerationSettings settings_;
   std::int64_t context_;
   std::optional<AnswerForm> form_;
+  ToolSchemas tools_;
   bool may_reason_;
   bool system_checked_ = false;  // whether the template shows the system's message is known, and told
   Held question_;                // to the end of the last question: reasoning behind it is not part of the next prompt

@@ -27,6 +27,7 @@ constexpr int kWakeMs = 100;                   // signals and a new window size 
 constexpr int kEscapeMs = 30;                  // the keys of one escape sequence come together
 constexpr std::string_view kBreakShown = "⏎";  // stands for a line break in the line that is edited
 constexpr wchar_t kBreakKey = L'⏎';
+constexpr std::string_view kQuotes = "\"\"\"";      // around messages of several lines
 constexpr char kEndKey = '\x04';                    // Ctrl-D
 constexpr std::string_view kPasteBegins = "[200~";  // behind an escape
 constexpr std::string_view kPasteEnds = "\x1b[201~";
@@ -252,6 +253,31 @@ std::unique_ptr<LineEditor> LineEditor::make() {
   auto editor = std::make_unique<Editor>();
   if (!editor->usable()) return nullptr;
   return editor;
+}
+
+LineEditor::Outcome read_message(LineEditor& editor, const std::string& prompt, std::string& message) {
+  auto outcome = editor.read(prompt, message);
+  if (outcome != LineEditor::Outcome::line) return outcome;
+  std::string line;
+  if (message.starts_with(kQuotes)) {
+    message.erase(0, kQuotes.size());
+    while (!message.ends_with(kQuotes)) {
+      outcome = editor.read(". ", line);
+      if (outcome != LineEditor::Outcome::line) return outcome;
+      message += "\n" + line;
+    }
+    message.erase(message.size() - kQuotes.size());
+    message.erase(0, std::min(message.find_first_not_of('\n'), message.size()));
+    while (message.ends_with('\n')) message.pop_back();
+    return outcome;
+  }
+  while (message.ends_with('\\')) {
+    outcome = editor.read(". ", line);
+    if (outcome != LineEditor::Outcome::line) return outcome;
+    message.back() = '\n';
+    message += line;
+  }
+  return outcome;
 }
 
 }  // namespace moracle::cli

@@ -24,4 +24,7 @@ class LineEditor {
   virtual void remember(const std::string& text) = 0;
 };
 
+// A message of one line, of several that end with a backslash, or of those between lines of """.
+LineEditor::Outcome read_message(LineEditor& editor, const std::string& prompt, std::string& message);
+
 }  // namespace moracle::cli

@@ -14,6 +14,7 @@
 #include "cli/option_table.h"
 #include "cli/report.h"
 #include "cli/screen.h"
+#include "text/reply/call_syntax.h"
 
 namespace moracle::cli {
 
@@ -118,6 +119,16 @@ void BackendOptions::add(CLI::App& command) {
 void add_trust_content(CLI::App& command, bool& trust_content) {
   command.add_flag("--trust-content", trust_content,
                    "Read control tokens in messages and tools as such (default: what spells one stays text)");
+}
+
+void add_tool_format(CLI::App& command, std::string& format) {
+  std::vector<std::string> names;
+  for (const CallSyntax& row : call_syntaxes()) names.emplace_back(row.name);
+  command
+      .add_option("--tool-format", format,
+                  "How the model writes calls of tools, such as hermes or glm (default: as its template shows)")
+      ->type_name("NAME")
+      ->check(one_of(std::move(names)));
 }
 
 void add_kv(CLI::App& command, std::string& kv) {

@@ -85,6 +85,8 @@ void add_model(CLI::App& command, std::string& model);
 void add_json(CLI::App& command, bool& json);
 // Whether texts of conversations may spell control tokens.
 void add_trust_content(CLI::App& command, bool& trust_content);
+// How the model writes calls of tools: a name of call_syntaxes(), or empty.
+void add_tool_format(CLI::App& command, std::string& format);
 // In what numbers keys and values are kept.
 void add_kv(CLI::App& command, std::string& kv);
 // An option of earlier versions, which scripts may still pass.

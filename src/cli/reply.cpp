@@ -8,8 +8,10 @@
 #include "base/generic/quantity.h"
 #include "base/memory.h"
 #include "base/printable.h"
+#include "base/random/mix64.h"
 #include "cli/interrupt.h"
 #include "cli/screen.h"
+#include "cli/tool_results.h"
 #include "text/reply/reply_reader.h"
 
 namespace moracle::cli {
@@ -36,7 +38,7 @@ class ReplyPrinter {
 
   void put(const TextEvent& event) {
     if (style_.silent) return;
-    turn_to(false);
+    turn_to(Part::answer);
     console_.out(shown(event.text));
   }
   void put(const ReasoningEvent& event) {
@@ -45,25 +47,36 @@ class ReplyPrinter {
       console_.status("thinking");
       return;
     }
-    turn_to(true);
+    turn_to(Part::reasoning);
     console_.out(paint_.faint(shown(event.text)));
   }
+  // It is shown when the reply is whole.
+  void put(const CallStartEvent& event) {
+    if (!style_.silent) console_.status("calling " + printable(event.name));
+  }
 
-  void finish() {
+  void finish(std::span<const ToolCall> calls) {
     if (style_.silent) return;
-    if (reasoning_ && begun_ && !paint_.on()) console_.out("\n</think>");
+    for (const ToolCall& call : calls) {
+      if (begun_ && part_ == Part::call) console_.out("\n");
+      turn_to(Part::call);
+      console_.out(style_.json_calls ? call_json_line(call) : paint_.strong(shown(call_line(call))));
+    }
+    if (part_ == Part::reasoning && begun_ && !paint_.on()) console_.out("\n</think>");
     console_.out("\n");
   }
 
  private:
+  enum class Part : std::uint8_t { answer, reasoning, call };
+
   [[nodiscard]] std::string shown(const std::string& text) const { return terminal_ ? without_controls(text) : text; }
   // What is written between two parts.
-  void turn_to(bool reasoning) {
-    if (begun_ && reasoning == reasoning_) return;
+  void turn_to(Part part) {
     console_.end_progress();
-    if (begun_) console_.out(reasoning || paint_.on() ? "\n\n" : "\n</think>\n\n");
-    if (reasoning && !paint_.on()) console_.out("<think>\n");
-    reasoning_ = reasoning;
+    if (begun_ && part == part_) return;
+    if (begun_) console_.out(part_ == Part::reasoning && !paint_.on() ? "\n</think>\n\n" : "\n\n");
+    if (part == Part::reasoning && !paint_.on()) console_.out("<think>\n");
+    part_ = part;
     begun_ = true;
   }
 
@@ -72,7 +85,7 @@ class ReplyPrinter {
   Paint paint_;
   bool terminal_;
   bool begun_ = false;
-  bool reasoning_ = false;  // the part that is written
+  Part part_ = Part::answer;  // that is written
 };
 
 }  // namespace
@@ -81,7 +94,12 @@ Result<Reply> generate_reply(Session& session, SequenceState& state, const Reply
                              const ReplyStyle& style, Console& console) {
   Reply reply;
   ReplyPrinter printer(style, console);
-  ReplyReader reader(session.text().reply_format(), request.prompt);
+  const ModelText& text = session.text();
+  CallOptions calls;
+  if (request.tools != nullptr)
+    calls = {.tools = *request.tools, .id_seed = mix64(request.settings.sampling.seed + request.ids.size())};
+  ReplyReader reader(request.tools == nullptr ? text.reply_format() : text.call_format(), request.prompt,
+                     std::move(calls));
   Completion completion{.settings = request.settings,
                         .max_tokens = request.settings.answer_tokens(std::ssize(request.ids)),
                         .context = request.context};
@@ -90,23 +108,21 @@ Result<Reply> generate_reply(Session& session, SequenceState& state, const Reply
   }
   completion.reader = &reader;
   completion.on_event = [&](ReplyEvent&& event) {
-    if (const auto* const text = std::get_if<TextEvent>(&event)) {
-      reply.answer += text->text;
-      printer.put(*text);
-    } else if (const auto* const reasoning = std::get_if<ReasoningEvent>(&event)) {
-      reply.reasoning += reasoning->text;
-      printer.put(*reasoning);
-    }
+    reply.add(event);
+    std::visit(EventVisitor{[&](const auto& part) { printer.put(part); }, [](const CallArgumentsEvent&) {},
+                            [](const EndEvent&) {}},
+               event);
   };
   const auto on_text = [&](std::string_view piece) { reply.text += piece; };
   const auto stops = [&] { return interrupted() || console.closed(); };
   auto generation = complete(session, state, request.ids, completion, on_text, stops);
+  if (reader.in_call()) reply.calls.pop_back();
   console.end_progress();
   if (!generation.ok()) {
-    if (!reply.text.empty()) printer.finish();
+    if (!reply.text.empty()) printer.finish({});
     return generation.error();
   }
-  printer.finish();
+  printer.finish(reply.calls);
   reply.generation = *std::move(generation);
   return reply;
 }

@@ -17,6 +17,7 @@ namespace moracle::cli {
 struct ReplyStyle {
   bool silent = false;          // nothing is shown
   bool hide_reasoning = false;  // the answer alone is shown
+  bool json_calls = false;      // calls of tools are shown as call_json_line(), else as call_line()
 };
 
 // What is asked of the model.
@@ -25,11 +26,13 @@ struct ReplyRequest {
   std::span<const std::int32_t> ids{};  // of it, the first of which `state` holds
   std::int64_t context = 0;             // most tokens in all; 0: what the model can hold
   GenerationSettings settings{};
-  const AnswerForm* form = nullptr;  // that the answer is held to; null: any answer
+  const AnswerForm* form = nullptr;    // that the answer is held to; null: any answer
+  const ToolSchemas* tools = nullptr;  // that the reply may call; null: none
 };
 
-// Shows reasoning dimmed on a terminal with colours, elsewhere between lines <think> and </think>. A terminal gets no
-// control characters of the model. Ends after a signal, and when nobody reads standard output any more.
+// Shows reasoning dimmed on a terminal with colours, elsewhere between lines <think> and </think>, and calls once they
+// are whole. A terminal gets no control characters of the model. A call that is cut is left out. Ends after a signal,
+// and when nobody reads standard output any more.
 Result<Reply> generate_reply(Session& session, SequenceState& state, const ReplyRequest& request,
                              const ReplyStyle& style, Console& console);
 

@@ -9,6 +9,8 @@
 #include <variant>
 
 #include "cli/option_table.h"
+#include "text/reply/call_syntax.h"
+#include "text/reply/tool_list.h"
 
 namespace moracle::cli {
 
@@ -96,8 +98,13 @@ void RunOptions::add(CLI::App& command) {
     command.add_option("--template-arg", template_args, "Variable of the chat template; repeatable; implies --chat")
         ->type_name("NAME=JSON")
         ->allow_extra_args(false);
-    command.add_option("--tools", tools, "Tools for the chat template, a JSON list of functions; implies --chat")
+    command
+        .add_option(
+            "--tools", tools,
+            "Tools that the model may call, a JSON list of functions; calls are shown, and their results typed or "
+            "read as lines of standard input; implies --chat")
         ->type_name("FILE");
+    add_tool_format(command, tool_format);
     add_trust_content(command, trust_content);
   }
   add_generation_options(command, choice);
@@ -109,7 +116,8 @@ void RunOptions::add(CLI::App& command) {
         ->type_name("FILE")
         ->check(named("a file"))
         ->excludes("--stop")
-        ->excludes("--ignore-eos");
+        ->excludes("--ignore-eos")
+        ->excludes("--tools");
   }
   {
     const InGroup group(command, kMemoryGroup);
@@ -121,6 +129,13 @@ void RunOptions::add(CLI::App& command) {
   const InGroup group(command, kOutputGroup);
   command.add_flag("--quiet", quiet, "No progress, no figures: the text, warnings and errors (default: all are shown)");
   command.add_flag("--hide-reasoning", hide_reasoning, "Show the answer without the reasoning (default: both)");
+}
+
+ModelOptions::Opening RunOptions::opening(std::function<Result<>(const ModelText&)> on_text) const {
+  return {.guard_content = !trust_content,
+          .on_text = std::move(on_text),
+          .choice = choice,
+          .call_syntax = find_call_syntax(tool_format)};
 }
 
 bool RunOptions::interactive() const {
@@ -180,7 +195,10 @@ Result<ChatRequest> RunOptions::chat_request() const {
   }
   if (!tools.empty()) {
     MORACLE_ASSIGN(const std::string text, moracle::read_text(tools, kPromptBytes));
-    MORACLE_ASSIGN(request.tools, parse_ordered_json(text, tools));
+    MORACLE_ASSIGN(const OrderedJson list, parse_ordered_json(text, tools));
+    auto checked = read_tool_list(list);
+    if (!checked.ok()) return in_file(std::move(checked).error(), tools);
+    request.tools = *std::move(checked);
   }
   return request;
 }
@@ -189,6 +207,15 @@ Result<std::optional<AnswerForm>> RunOptions::answer_form() const {
   if (schema.empty()) return std::optional<AnswerForm>();
   MORACLE_ASSIGN(AnswerForm form, AnswerForm::read(schema));
   return std::optional(std::move(form));
+}
+
+Result<> RunOptions::check_tools(const ModelText& text) const {
+  if (tools.empty() || text.learned().calls != nullptr) return Ok{};
+  return Error{.code = "tools.unsupported",
+               .where = "--tools",
+               .wanted = "a model whose chat template writes calls of tools in a syntax that is known",
+               .found = "another",
+               .advice = "where you know the syntax, name it with --tool-format: " + call_syntax_names()};
 }
 
 Result<> RunOptions::check_context(const ModelText& text) const {

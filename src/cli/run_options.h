@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,6 +21,7 @@ struct RunOptions : ModelOptions {
   std::string system;
   std::vector<std::string> template_args;  // NAME=JSON
   std::string tools;                       // file
+  std::string tool_format;                 // empty: as the template shows
   bool trust_content = false;
   std::int64_t context = 0;  // 0: what the model can hold
   GenerationChoice choice;
@@ -30,17 +32,21 @@ struct RunOptions : ModelOptions {
 
   void add(CLI::App& command);
 
+  // How the model is opened; `on_text` as in SessionOptions.
+  [[nodiscard]] Opening opening(std::function<Result<>(const ModelText&)> on_text) const;
   // Neither -p nor -f, and a person to talk with.
   [[nodiscard]] bool interactive() const;
   // Options that only a chat template can serve ask for it.
   [[nodiscard]] bool uses_template() const;
   // The prompt, from wherever it comes. Errors: "usage" (none anywhere), "text.utf8", those of read_text.
   [[nodiscard]] Result<std::string> read_prompt() const;
-  // A conversation without messages but the system's, with tools and variables. Errors: "usage", "template.arguments",
-  // those of read_json.
+  // A conversation without messages but the system's, with tools and variables. Errors: "usage", those of read_text,
+  // parse_ordered_json and read_tool_list.
   [[nodiscard]] Result<ChatRequest> chat_request() const;
   // What --schema holds answers to; empty: nothing. Errors: those of AnswerForm::read.
   [[nodiscard]] Result<std::optional<AnswerForm>> answer_form() const;
+  // Whether calls of --tools can be told from text. Error: "tools.unsupported".
+  [[nodiscard]] Result<> check_tools(const ModelText& text) const;
   // Whether the model can hold --context tokens. Error: "usage".
   [[nodiscard]] Result<> check_context(const ModelText& text) const;
 };

@@ -62,6 +62,10 @@ Result<std::vector<std::int32_t>> ModelText::encode_prompt(std::string_view text
 }
 
 Result<ChatPrompt> ModelText::encode_chat(const ChatRequest& request) const {
+  return fitted(request, [&](const ChatRequest& chat) { return encode_fitted(chat); });
+}
+
+Result<ChatPrompt> ModelText::encode_fitted(const ChatRequest& request) const {
   MORACLE_ASSIGN(const GuardedChat chat, guarded_chat(request));
   MORACLE_ASSIGN(const std::string rendered, templates_.render(chat.chat));
   ChatPrompt prompt{.text = chat.shown(rendered), .ids = {}};

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "base/json.h"
@@ -16,6 +17,7 @@
 #include "model/model.h"
 #include "text/reply/learn_reply.h"
 #include "text/reply/reply_format.h"
+#include "text/template/chat_fit.h"
 #include "text/template/chat_templates.h"
 #include "text/template/content_guard.h"
 #include "text/tokenizer/tokenizer.h"
@@ -62,8 +64,18 @@ class ModelText {
   // Token ids of a prompt, with the tokenizer's own post-processor. An empty result becomes the begin-of-sequence token
   // where the model has one. Errors: "prompt.empty", those of Tokenizer::encode.
   [[nodiscard]] Result<std::vector<std::int32_t>> encode_prompt(std::string_view text) const;
-  // Of a conversation, whose special tokens its template writes. Errors: also those of ChatTemplates::render.
+  // Of a conversation, whose special tokens its template writes, fitted to it. Errors: also those of
+  // ChatTemplates::render.
   [[nodiscard]] Result<ChatPrompt> encode_chat(const ChatRequest& request) const;
+  // encode(chat), the conversation as the template takes it: arguments of calls as texts where it wants those; where it
+  // misses a message's content or a tool's description, once more with empty ones.
+  template <class Encode>
+  [[nodiscard]] std::invoke_result_t<Encode, const ChatRequest&> fitted(ChatRequest chat, const Encode& encode) const {
+    if (learned_.text_arguments) close_arguments(chat.messages);
+    auto made = encode(chat);
+    if (made.ok() || made.error().code != "template.undefined" || !fill_texts(chat)) return made;
+    return encode(chat);
+  }
   // From now on texts of conversations spell no control tokens.
   void guard_content() { guard_.emplace(*tokenizer_); }
   // A conversation as templates may have it: of guarded content. Errors: those of ContentGuard::apply.
@@ -80,6 +92,7 @@ class ModelText {
  private:
   ModelText() = default;
   [[nodiscard]] Result<std::vector<std::int32_t>> encode(std::string_view text, const EncodeOptions& options) const;
+  [[nodiscard]] Result<ChatPrompt> encode_fitted(const ChatRequest& request) const;
 
   std::optional<Tokenizer> tokenizer_;
   std::optional<ContentGuard> guard_;

@@ -146,8 +146,9 @@ Result<Generation> complete(Session& session, SequenceState& state, std::span<co
       guarded("generate", [&] { return generate(session.model(), session.pool(), state, prompt, options); });
   if (undecodable) return *std::move(undecodable);
   MORACLE_TRY(text.finish(emit));
-  if (reader != nullptr) reader->finish(completion.on_event);
   if (generation.ok() && text.stops().reached()) generation->finish = FinishReason::stop;
+  const bool cut = !generation.ok() || generation->finish != FinishReason::stop;
+  if (reader != nullptr) reader->finish(completion.on_event, cut);
   return generation;
 }
 

@@ -286,16 +286,17 @@ TEST_F(FieldText, SystemPromptAndTemplateVariables) {
 TEST_F(FieldText, Tools) {
   const auto folder = model("24-template-variables");
   write(folder, "chat_template.jinja", std::string("{{ tools | tojson }}{{ x }}"));
-  write(folder, "tools", std::string(R"([{"type": "function", "name": "f"}])"));
-  const Json json = answer(folder, {"--tools", (folder / "tools").string(), "--template-arg",
+  write(folder, "tools", std::string(R"([{"type": "function", "function": {"name": "f", "parameters": {"b": 1}}}])"));
+  const Json json = answer(folder, {"--tools", (folder / "tools").string(), "--tool-format", "hermes", "--template-arg",
                                     "x={\"b\": 1, \"a\": [2]}", "-p", "hi", "-n", "1"});
   std::string text;
   for (const std::int32_t id : json.at("prompt_ids").get<Ids>()) text.push_back(static_cast<char>(id));
-  EXPECT_EQ(text, R"([{"type": "function", "name": "f"}]{'b': 1, 'a': [2]})") << "keys keep their order";
+  EXPECT_EQ(text, R"([{"type": "function", "function": {"name": "f", "parameters": {"b": 1}}}]{'b': 1, 'a': [2]})")
+      << "keys keep their order";
   write(folder, "tools", "{}");
   const RunOutcome outcome = run(folder, {"--tools", (folder / "tools").string(), "-p", "hi"});
   EXPECT_EQ(outcome.code, 1);
-  EXPECT_THAT(outcome.err, HasSubstr("a list of objects"));
+  EXPECT_THAT(outcome.err, HasSubstr("a list of tools"));
 }
 
 // Without a template; also where the weights are damaged, what small files and the command line show comes first.

@@ -40,30 +40,15 @@ Result<std::string> render_open(ChatRequest chat, const ChatTemplates& templates
   return text;
 }
 
-Result<PreparedPrompt> encode_chat(const ChatRequest& chat, const ApiRequest& api, const ModelText& text) {
-  const bool special = api.add_special_tokens.value_or(false);
-  if (!api.continue_final_message && !special) {
-    MORACLE_ASSIGN(ChatPrompt prompt, text.encode_chat(chat));
-    return PreparedPrompt{.text = std::move(prompt.text), .ids = std::move(prompt.ids)};
-  }
+// A conversation with special tokens around it, or one whose last message goes on.
+Result<PreparedPrompt> encode_special(const ChatRequest& chat, const ApiRequest& api, const ModelText& text) {
   MORACLE_ASSIGN(const GuardedChat guarded, text.guarded_chat(chat));
   MORACLE_ASSIGN(const std::string rendered, api.continue_final_message ? render_open(guarded.chat, text.templates())
                                                                         : text.templates().render(guarded.chat));
   PreparedPrompt prompt{.text = guarded.shown(rendered), .ids = {}};
+  const bool special = api.add_special_tokens.value_or(false);
   MORACLE_ASSIGN(prompt.ids, text.tokenizer().encode(rendered, {.add_special_tokens = special, .mark = guarded.mark}));
   return prompt;
-}
-
-// Some templates write arguments of calls as they are, and want JSON as text.
-void close_arguments(OrderedJson& messages) {
-  for (OrderedJson& message : messages) {
-    const auto calls = message.find("tool_calls");
-    if (calls == message.end() || !calls->is_array()) continue;
-    for (OrderedJson& call : *calls) {
-      OrderedJson& arguments = call["function"]["arguments"];
-      arguments = arguments.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
-    }
-  }
 }
 
 Result<> check_tools(const ApiRequest& api, const ModelText& text) {
@@ -75,28 +60,12 @@ Result<> check_tools(const ApiRequest& api, const ModelText& text) {
                .advice = "where you know the syntax, start the server with --tool-format: " + call_syntax_names()};
 }
 
-// Empty texts in place of content and descriptions that clients leave out. False: there are all.
-bool fill_texts(ChatRequest& chat) {
-  bool filled = false;
-  const auto fill = [&](OrderedJson& owner, const char* name) {
-    if (owner.contains(name) && !owner[name].is_null()) return;
-    owner[name] = "";
-    filled = true;
-  };
-  for (OrderedJson& message : chat.messages) fill(message, "content");
-  for (OrderedJson& tool : chat.tools) fill(tool["function"], "description");
-  return filled;
-}
-
-// A message without content and a tool without a description are rendered as the template says, or, where that knows
-// texts alone, with an empty one.
 Result<PreparedPrompt> prepare_chat(const ApiRequest& api, const ModelText& text) {
   MORACLE_TRY(check_tools(api, text));
-  ChatRequest chat = api.chat;
-  if (text.learned().text_arguments) close_arguments(chat.messages);
-  auto prompt = encode_chat(chat, api, text);
-  if (prompt.ok() || prompt.error().code != "template.undefined" || !fill_texts(chat)) return prompt;
-  return encode_chat(chat, api, text);
+  if (api.continue_final_message || api.add_special_tokens.value_or(false))
+    return text.fitted(api.chat, [&](const ChatRequest& chat) { return encode_special(chat, api, text); });
+  MORACLE_ASSIGN(ChatPrompt prompt, text.encode_chat(api.chat));
+  return PreparedPrompt{.text = std::move(prompt.text), .ids = std::move(prompt.ids)};
 }
 
 Result<PreparedPrompt> prepare_prompt(const PromptInput& input, const ApiRequest& api, const ModelText& text) {

@@ -8,6 +8,7 @@
 
 #include "serve/api/api_error.h"
 #include "serve/api/fields.h"
+#include "text/template/chat_fit.h"
 
 namespace moracle::serve {
 
@@ -51,24 +52,6 @@ Result<> join_content(OrderedJson& message, const std::string& where) {
   return Ok{};
 }
 
-// Arguments of calls that earlier turns made: clients send JSON as text. What is no object becomes one with a member.
-void open_arguments(OrderedJson& function, const std::string& where, std::vector<std::string>& changed) {
-  OrderedJson& arguments = function["arguments"];
-  if (arguments.is_object()) return;
-  const std::string text = arguments.is_string() ? arguments.get<std::string>() : std::string();
-  if (arguments.is_null() || (arguments.is_string() && text.empty())) {
-    arguments = OrderedJson::object();
-    return;
-  }
-  auto parsed = parse_ordered_json(text, "", {.bytes = kBodyBytes, .depth = kBodyDepth, .values = kBodyValues});
-  if (parsed.ok() && parsed->is_object()) {
-    arguments = *std::move(parsed);
-    return;
-  }
-  arguments = OrderedJson{{"arguments", arguments}};
-  changed.push_back(where + ".arguments");
-}
-
 Result<> check_calls(OrderedJson& message, const std::string& where, std::vector<std::string>& changed) {
   const auto calls = message.find("tool_calls");
   if (calls == message.end() || calls->is_null()) return Ok{};
@@ -78,7 +61,8 @@ Result<> check_calls(OrderedJson& message, const std::string& where, std::vector
     const std::string place = fmt::format("{}[{}].function", where, i);
     if (!call.is_object() || !call.contains("function") || !call["function"].is_object())
       return wrong("request.type", place, "an object", "none");
-    open_arguments(call["function"], place, changed);
+    const JsonLimits limits{.bytes = kBodyBytes, .depth = kBodyDepth, .values = kBodyValues};
+    if (!open_arguments(call["function"], limits)) changed.push_back(place + ".arguments");
   }
   return Ok{};
 }
