@@ -290,6 +290,8 @@ typedef struct moracle_engine_options {
   const char* kv;
   /* "cpu", or the GPU that computes the model: "cuda:0" and so on; null: "cpu". */
   const char* device;
+  /* How the model writes calls of tools, such as "hermes"; null: as its chat template shows. */
+  const char* tool_format;
 } moracle_engine_options;
 
 /* Validates, decides, packs; on error nothing stays behind. Any thread. */
@@ -308,7 +310,8 @@ MORACLE_API moracle_status moracle_engine_tokenize(moracle_engine* engine, const
 MORACLE_API moracle_status moracle_engine_detokenize(moracle_engine* engine, const int32_t* ids, uint64_t count,
                                                      char** text, uint64_t* bytes, moracle_error** error);
 /* What the chat template makes of {"messages": [..], "tools": [..], "add_generation_prompt": true,
- * "template_args": {..}}, as text (may be null) and as ids. Any thread. */
+ * "template_args": {..}}, as text (may be null) and as ids. Arguments of calls in messages may be JSON as text. Any
+ * thread. */
 MORACLE_API moracle_status moracle_engine_template(moracle_engine* engine, const char* chat_json, char** text,
                                                    int32_t** ids, uint64_t* count, moracle_error** error);
 
@@ -345,18 +348,24 @@ typedef struct moracle_generate_options {
   const char* response_format;
   /* One of {"json": {..}}, {"json_object": true}, {"regex": ".."} and {"choice": ["..", ..]}. */
   const char* structured_outputs;
+  /* What the answer may call, the JSON list of tools that its template had; null: nothing. Beside no form, and for
+   * moracle_engine_generate alone. */
+  const char* tools;
+  int64_t max_calls; /* that end the answer; 0: as many as the model makes */
 } moracle_generate_options;
 
 /* Text as it is settled, never half a character; not zero-terminated. Nonzero ends the answer. */
 typedef int32_t (*moracle_on_text)(void* context, const char* text, uint64_t bytes);
 
 /* Generates from `ids` (not empty). `reply` gets {"text", "reasoning", "answer", "prompt_ids", "ids", "finish_reason",
- * "interrupted", "backend", "timing", "peak_rss_bytes"}; "finish_reason" is "stop" or "length", and "interrupted" is
- * true where `on_text` ended the answer. `prompt` is the text of the ids where a template made them, and tells where
- * reasoning begins; null: none. `on_text` may be null; generate, a scheduler's calls and a server's opening on this
- * engine are refused within it ("argument.nested"). Any thread; calls on one engine take turns. An answer that is held
- * to a form is whole where it ends by "stop". A form that cannot be held is the error "schema.*", "regex.*" or
- * "constrain.*", whose `where` is the option with a JSON pointer. */
+ * "interrupted", "backend", "timing", "peak_rss_bytes", "tool_calls"}; "finish_reason" is "stop", "length" or
+ * "tool_calls", and "interrupted" is true where `on_text` ended the answer. "tool_calls" is null, or [{"id", "type":
+ * "function", "function": {"name", "arguments"}}], whose arguments are JSON as text; one that is cut is left out.
+ * `prompt` is the text of the ids where a template made them, and tells where reasoning begins; null: none. `on_text`
+ * may be null; generate, a scheduler's calls and a server's opening on this engine are refused within it
+ * ("argument.nested"). Any thread; calls on one engine take turns. An answer that is held to a form is whole where it
+ * ends by "stop". A form that cannot be held is the error "schema.*", "regex.*" or "constrain.*", whose `where` is the
+ * option with a JSON pointer. */
 MORACLE_API moracle_status moracle_engine_generate(moracle_engine* engine, const int32_t* ids, uint64_t count,
                                                    const char* prompt, const moracle_generate_options* options,
                                                    moracle_on_text on_text, void* context, char** reply,

@@ -379,6 +379,8 @@ struct GenerateOptions {
   // What the answer is held to, JSON as moracle.h has it; at most one of both.
   std::string response_format{};
   std::string structured_outputs{};
+  std::string tools{};         // that the answer may call, the JSON list that its template had; empty: none
+  std::int64_t max_calls = 0;  // that end the answer; 0: no bound
 };
 
 namespace detail {
@@ -403,6 +405,8 @@ struct CGenerateOptions {
     value.stop_count = stops.size();
     if (!options.response_format.empty()) value.response_format = options.response_format.c_str();
     if (!options.structured_outputs.empty()) value.structured_outputs = options.structured_outputs.c_str();
+    if (!options.tools.empty()) value.tools = options.tools.c_str();
+    value.max_calls = options.max_calls;
   }
   CGenerateOptions(const CGenerateOptions&) = delete;
   CGenerateOptions& operator=(const CGenerateOptions&) = delete;
@@ -472,10 +476,11 @@ class Server {
 class Engine {
  public:
   // `kv`: in what numbers keys, values and latents are kept, as in PlanQuestion. `device`: "cuda:0" and so on, the GPU
-  // that computes the model. `on_progress` gets bytes of weights.
+  // that computes the model. `on_progress` gets bytes of weights. `tool_format`: how the model writes calls of tools;
+  // empty: as its template shows.
   static Expected<Engine> open(const std::string& model, int threads = 0, const Policy& policy = {},
                                const std::string& kv = {}, const std::string& device = "cpu",
-                               const OnProgress& on_progress = {}) {
+                               const OnProgress& on_progress = {}, const std::string& tool_format = {}) {
     const detail::CPolicy how(policy);
     moracle_engine_options options{};
     options.size = sizeof options;
@@ -483,6 +488,7 @@ class Engine {
     options.policy = &how.value;
     if (!kv.empty()) options.kv = kv.c_str();
     options.device = device.c_str();
+    if (!tool_format.empty()) options.tool_format = tool_format.c_str();
     detail::ProgressCall progress{.on_progress = on_progress};
     options.on_progress = progress.function();
     options.context = &progress;

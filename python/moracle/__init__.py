@@ -1,7 +1,7 @@
 """Quantized mixture-of-experts models as published: which kernel serves them and why, and running them."""
 
 from ._checkpoint import Checkpoint, DenseTensor, Experts, Pool
-from ._engine import Engine, Prompt, Reply
+from ._engine import Engine, Prompt, Reply, ToolCall
 from ._library import Error, Policy, abi_version, version
 from ._questions import explain, explain_vllm, inspect, plan, verify
 from ._scheduler import Event, Scheduler
@@ -22,6 +22,7 @@ __all__ = [
     "Reply",
     "Scheduler",
     "Server",
+    "ToolCall",
     "abi_version",
     "explain",
     "explain_vllm",

@@ -41,7 +41,7 @@ from ._library import (
 )
 from ._server import Server
 
-__all__ = ["Engine", "Prompt", "Reply", "Text", "generate_options", "ids_array", "prompt_text"]
+__all__ = ["Engine", "Prompt", "Reply", "Text", "ToolCall", "generate_options", "ids_array", "prompt_text"]
 
 Messages = Sequence[dict[str, Any]]
 Text = Union[str, "Prompt", Sequence[int], Messages]
@@ -59,6 +59,15 @@ class Prompt:
 
 
 @dataclass(frozen=True)
+class ToolCall:
+    """A call of a tool that a reply asks for."""
+
+    id: str
+    name: str
+    arguments: str  # JSON
+
+
+@dataclass(frozen=True)
 class Reply:
     """What was generated, its parts told apart."""
 
@@ -67,9 +76,21 @@ class Reply:
     reasoning: Optional[str]
     ids: tuple[int, ...]
     prompt_ids: tuple[int, ...]
-    finish_reason: str  # "stop" or "length"
+    finish_reason: str  # "stop", "length" or "tool_calls"
     interrupted: bool
     timing: dict[str, float] = field(repr=False)
+    tool_calls: tuple[ToolCall, ...] = ()
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """The reply as the conversation goes on with it, with its calls, but without its reasoning."""
+        message: dict[str, Any] = {"role": "assistant", "content": self.answer}
+        if self.tool_calls:
+            message["tool_calls"] = [
+                {"id": made.id, "type": "function", "function": {"name": made.name, "arguments": made.arguments}}
+                for made in self.tool_calls
+            ]
+        return message
 
 
 class Engine(EngineOwner):
@@ -83,10 +104,12 @@ class Engine(EngineOwner):
         policy: Optional[Policy] = None,
         kv: Optional[str] = None,
         device: Optional[str] = None,
+        tool_format: Optional[str] = None,
         on_progress: Optional[Callable[[int, int], Any]] = None,
     ) -> None:
         """`kv`: the numbers of keys, values and latents: "f32", "bf16" or "int8". `device`: "cuda:0" and so on, which
-        computes the model.
+        computes the model. `tool_format`: how the model writes calls of tools, such as "hermes"; None: as its chat template
+        shows.
 
         `on_progress` gets bytes of weights that are loaded, and in all; what it raises ends the load.
         """
@@ -106,6 +129,7 @@ class Engine(EngineOwner):
             policy=policy_pointer(policy),
             kv=encoded(kv, "kv"),
             device=encoded(device, "device"),
+            tool_format=encoded(tool_format, "tool_format"),
         )
         if on_progress is not None:
             options.on_progress = ON_PROGRESS(progress)
@@ -193,9 +217,14 @@ class Engine(EngineOwner):
         `response_format`, as OpenAI's API has it ({"type": "json_schema", "json_schema": {"schema": ...}}), or
         `structured_outputs` ({"json": ...}, {"regex": ...} or {"choice": [...]}) holds `Reply.answer` to a form;
         reasoning before it is free. The finish reason "length" says that it is not whole.
+
+        `tools`, as OpenAI's API has them, are shown to the model where the prompt is messages, and may be called:
+        `Reply.tool_calls`, at most one where `parallel_tool_calls` is False.
         """
         check_callable(on_text, "on_text")
-        given = self.prompt(prompt)
+        if options.get("tools") is not None:
+            options["tools"] = items_of(options["tools"], "tools", "a list of tools")
+        given = self.prompt(prompt, tools=options.get("tools"))
         text = prompt_text(given)
         how, _keep = generate_options(options)
         raised: list[BaseException] = []
@@ -231,6 +260,10 @@ class Engine(EngineOwner):
             finish_reason=reply["finish_reason"],
             interrupted=reply["interrupted"],
             timing=reply["timing"],
+            tool_calls=tuple(
+                ToolCall(made["id"], made["function"]["name"], made["function"]["arguments"])
+                for made in reply["tool_calls"] or ()
+            ),
         )
 
     def chat(self, messages: Union[str, Messages], **options: Any) -> Reply:
@@ -323,8 +356,8 @@ class Engine(EngineOwner):
                 server.stop()
                 server.wait()
 
-    def prompt(self, prompt: Text) -> Prompt:
-        """The ids of a text, or of a conversation by the chat template; ids stay as they are."""
+    def prompt(self, prompt: Text, *, tools: Optional[Sequence[dict[str, Any]]] = None) -> Prompt:
+        """The ids of a text, or of a conversation by the chat template, with `tools`; ids stay as they are."""
         if isinstance(prompt, Prompt):
             return prompt
         if isinstance(prompt, str):
@@ -332,7 +365,7 @@ class Engine(EngineOwner):
         items = items_of(prompt, "prompt", "a text, a Prompt, token ids, or messages")
         if all(isinstance(item, SupportsIndex) for item in items):
             return Prompt(tuple(integer(item, "prompt", 32) for item in items))
-        return self.template(items)
+        return self.template(items, tools=tools)
 
     def _start(
         self,
@@ -404,6 +437,10 @@ def generate_options(options: dict[str, Any]) -> tuple[CGenerateOptions, Any]:
             how.stop_count = len(keep)
         elif name in ("response_format", "structured_outputs"):
             setattr(how, name, json_of(value, name))
+        elif name == "tools":
+            how.tools = json_of(value, name)
+        elif name == "parallel_tool_calls":
+            how.max_calls = 1 - flag(value, name)
         else:
             raise Error("argument.name", where=name, wanted="an option of generate()", found="another name")
         how.set |= _BITS.get(name, 0)

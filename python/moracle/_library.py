@@ -199,6 +199,7 @@ class CEngineOptions(Struct):
         ("context", ctypes.c_void_p),
         ("kv", ctypes.c_char_p),
         ("device", ctypes.c_char_p),
+        ("tool_format", ctypes.c_char_p),
     ]
 
 
@@ -228,6 +229,8 @@ class CGenerateOptions(Struct):
         ("stop_count", ctypes.c_uint64),
         ("response_format", ctypes.c_char_p),
         ("structured_outputs", ctypes.c_char_p),
+        ("tools", ctypes.c_char_p),
+        ("max_calls", ctypes.c_int64),
     ]
 
 

@@ -8,6 +8,8 @@
 #include "base/printable.h"
 #include "device/place.h"
 #include "model/load/explain_plan.h"
+#include "text/reply/tool_list.h"
+#include "text/template/chat_fit.h"
 #include "text/template/chat_templates.h"
 
 namespace moracle::api {
@@ -33,6 +35,12 @@ Result<std::shared_ptr<OpenEngine>> open(const std::string& folder, const moracl
   MORACLE_ASSIGN(session.policy, read_policy(options.policy));
   MORACLE_ASSIGN(session.kv, read_kv(options.kv));
   session.threads = options.threads;
+  if (options.tool_format != nullptr) {
+    MORACLE_ASSIGN(const std::string format, read_text(options.tool_format, "options.tool_format"));
+    session.call_syntax = find_call_syntax(format);
+    if (session.call_syntax == nullptr)
+      return wrong_argument("name", "options.tool_format", call_syntax_names(), in_quotes(format));
+  }
   Json decision;
   session.on_plan = [&](const LoadPlan& plan) { decision = explain_plan_json(plan, machine); };
   bool stopped = false;
@@ -76,9 +84,11 @@ Result<ChatRequest> read_chat(const char* text) {
     if (key == "messages") {
       if (!value.is_array()) return wrong("messages", "a list");
       request.messages = value;
+      open_arguments(request.messages);
     } else if (key == "tools") {
       if (!value.is_array() && !value.is_null()) return wrong("tools", "a list, or null");
-      request.tools = value;
+      auto checked = read_tool_list(value);
+      request.tools = checked.ok() ? *std::move(checked) : value;  // templates take other shapes, too
     } else if (key == "template_args") {
       if (!value.is_object()) return wrong("template_args", "an object");
       request.variables = value;
@@ -162,23 +172,23 @@ Result<Json> generate(OpenEngine& engine, const GenerateCall& call) {
   MORACLE_TRY(check(settings.sampling));
   MORACLE_TRY(session.text().check_prompt(call.ids, call.options.context));
   MORACLE_ASSIGN(const auto state, session.model().new_sequence());
+  MORACLE_ASSIGN(auto tools, read_tools(session, call.options, call.ids.size()));
   Reply reply;
-  ReplyReader reader(session.text().reply_format(), call.prompt);
+  ReplyReader reader(tools ? session.text().call_format() : session.text().reply_format(), call.prompt,
+                     tools ? *std::move(tools) : CallOptions{});
   Completion completion{.settings = settings,
                         .max_tokens = settings.answer_tokens(static_cast<std::int64_t>(call.ids.size())),
                         .context = call.options.context};
   MORACLE_ASSIGN(completion.output, hold_output(session, call.options, call.prompt, settings));
   completion.reader = &reader;
-  completion.on_event = [&](ReplyEvent&& event) {
-    if (const auto* const text = std::get_if<TextEvent>(&event)) reply.answer += text->text;
-    if (const auto* const text = std::get_if<ReasoningEvent>(&event)) reply.reasoning += text->text;
-  };
+  completion.on_event = [&](ReplyEvent&& event) { reply.add(event); };
   bool stopped = false;
   const auto on_text = [&](std::string_view piece) {
     reply.text += piece;
     if (call.on_text != nullptr) stopped = call.on_text(call.context, piece.data(), piece.size()) != 0 || stopped;
   };
   MORACLE_ASSIGN(reply.generation, complete(session, *state, call.ids, completion, on_text, [&] { return stopped; }));
+  if (reader.in_call()) reply.calls.pop_back();
   return run_json(session, reply, call.ids);
 }
 

@@ -1,7 +1,8 @@
-// What options of the C interface hold answers to.
+// What options of the C interface hold answers to, and what they let them call.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string_view>
 
 #include "api/edge/call.h"
@@ -16,5 +17,10 @@ Result<std::shared_ptr<const ConstraintSource>> hold_output(const Session& sessi
                                                             const moracle_generate_options& options,
                                                             std::string_view prompt,
                                                             const GenerationSettings& settings);
+
+// What an answer to a prompt of so many tokens may call; empty: nothing. Ids of calls differ by seed and prompt. Errors, likewise: those of read_tool_list as "argument.*", "argument.value"
+// (beside a form), "tools.unsupported" of a model whose syntax is not known.
+Result<std::optional<CallOptions>> read_tools(const Session& session, const moracle_generate_options& options,
+                                              std::size_t prompt_tokens);
 
 }  // namespace moracle::api

@@ -192,6 +192,8 @@ Result<Submission> read_request(OpenScheduler& scheduler, std::span<const std::i
   if (request.logprobs == 0 && request.top_logprobs != 0)
     return wrong_argument("range", "request.top_logprobs", "0 without logprobs", std::to_string(request.top_logprobs));
   MORACLE_TRY(in_range("request.top_logprobs", request.top_logprobs, kMostTopLogprobs));
+  if (options.tools != nullptr)
+    return wrong_argument("unsupported", "request.options.tools", "none: moracle_engine_generate tells calls", "some");
   MORACLE_ASSIGN(const GenerationChoice choice, read_choice(options));
   const ModelText& text = scheduler.session().text();
   MORACLE_ASSIGN(const GenerationSettings settings, text.generation().settle(choice));

@@ -33,7 +33,7 @@ OrderedJson message_of(const Reply& reply) {
   if (!reply.reasoning.empty()) message["reasoning_content"] = reply.reasoning;
   if (!reply.ended_to_call()) return message;
   message["tool_calls"] = calls_json(reply.calls);
-  for (OrderedJson& call : message["tool_calls"]) open_arguments(call["function"]);
+  for (OrderedJson& call : message["tool_calls"]) open_arguments_of(call["function"]);
   return message;
 }
 

@@ -137,7 +137,8 @@ Result<Generation> complete(Session& session, SequenceState& state, std::span<co
   }
   std::sort(options.stop_ids.begin(), options.stop_ids.end());
   options.interrupted = [&] { return undecodable || (interrupted && interrupted()); };
-  options.reached_stop = [&] { return text.stops().reached(); };
+  const auto reached = [&] { return text.stops().reached() || (reader != nullptr && reader->ended()); };
+  options.reached_stop = reached;
   options.on_token = [&](std::int32_t id) {
     if (std::binary_search(options.stop_ids.begin(), options.stop_ids.end(), id)) return;
     if (Result<> pushed = text.push(id, emit); !pushed.ok() && !undecodable) undecodable = std::move(pushed).error();
@@ -146,7 +147,7 @@ Result<Generation> complete(Session& session, SequenceState& state, std::span<co
       guarded("generate", [&] { return generate(session.model(), session.pool(), state, prompt, options); });
   if (undecodable) return *std::move(undecodable);
   MORACLE_TRY(text.finish(emit));
-  if (generation.ok() && text.stops().reached()) generation->finish = FinishReason::stop;
+  if (generation.ok() && reached()) generation->finish = FinishReason::stop;
   const bool cut = !generation.ok() || generation->finish != FinishReason::stop;
   if (reader != nullptr) reader->finish(completion.on_event, cut);
   return generation;

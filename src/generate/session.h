@@ -126,7 +126,7 @@ Result<std::shared_ptr<const ConstraintSource>> hold_reply(const Session& sessio
 
 // generate() with text: `state` holds the first tokens of `prompt`, `on_text` gets pieces as they are settled, never
 // half a character, and never an end-of-sequence token, a stop text or what follows one. A stop text that is a token
-// ends it, too, where that token is made. With a reader the marks of parts are text, also where they are special
+// ends it, too, where that token is made, and so does the reader's last call. With a reader the marks of parts are text, also where they are special
 // tokens, which other text leaves out. `interrupted` may be empty.
 Result<Generation> complete(Session& session, SequenceState& state, std::span<const std::int32_t> prompt,
                             const Completion& completion, const std::function<void(std::string_view)>& on_text,

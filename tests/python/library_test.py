@@ -439,6 +439,35 @@ class Engines(TestCase):
                 self.assertEqual(self.assert_code(code, chat, "x", **named).where, "options." + place)
         self.assert_code("argument.json", chat, "x", response_format={1j})
 
+    TOOLS = [{"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}]
+
+    def test_tools(self):
+        with moracle.Engine(QWEN, tool_format="hermes") as engine:
+            shown = engine.template([{"role": "user", "content": "Hi"}], tools=self.TOOLS)
+            for tools in (self.TOOLS, iter(self.TOOLS)):
+                reply = engine.chat("Hi", tools=tools, parallel_tool_calls=False, max_tokens=4, temperature=0)
+                self.assertEqual(reply.prompt_ids, shown.ids)
+                self.assertEqual(reply.tool_calls, ())
+            wrong = [{"type": "function", "function": {"name": "get weather"}}]
+            error = self.assert_code("argument.value", engine.chat, "Hi", tools=wrong)
+            self.assertEqual(error.where, "options.tools[0].function.name")
+            self.assert_code("argument.type", engine.chat, "Hi", tools="get_weather")
+            self.assert_code("argument.type", engine.chat, "Hi", tools=self.TOOLS, parallel_tool_calls="no")
+            self.assert_code("argument.value", engine.chat, "Hi", tools=self.TOOLS,
+                             response_format={"type": "json_object"})
+            with moracle.Scheduler(engine) as scheduler:
+                self.assert_code("argument.unsupported", scheduler.submit, "Hi", tools=self.TOOLS)
+        error = self.assert_code("argument.name", moracle.Engine, QWEN, tool_format="morse")
+        self.assertIn("hermes", error.wanted)
+
+    def test_conversations_go_on_with_calls(self):
+        call = moracle.ToolCall("call_1", "get_weather", '{"city": "Oslo"}')
+        reply = moracle.Reply("", "", None, (), (), "tool_calls", False, {}, (call,))
+        messages = [{"role": "user", "content": "Warm?"}, reply.message,
+                    {"role": "tool", "tool_call_id": "call_1", "content": "17"}]
+        self.assertEqual(messages[1]["tool_calls"][0]["function"], {"name": "get_weather", "arguments": call.arguments})
+        self.assertIn("17", self.engine.template(messages).text)
+
     def test_context_is_never_passed(self):
         ids = self.engine.tokenize("The old man")
         options = {"max_tokens": 50, "temperature": 0, "ignore_eos": True}

@@ -5,7 +5,24 @@
 
 namespace moracle {
 
-bool open_arguments(OrderedJson& function, JsonLimits limits) {
+namespace {
+
+// Each function that messages of a conversation call.
+template <class Act>
+void for_called(OrderedJson& messages, const Act& act) {
+  for (OrderedJson& message : messages) {
+    if (!message.is_object()) continue;
+    const auto calls = message.find("tool_calls");
+    if (calls == message.end() || !calls->is_array()) continue;
+    for (OrderedJson& call : *calls) {
+      if (call.is_object() && call.contains("function") && call["function"].is_object()) act(call["function"]);
+    }
+  }
+}
+
+}  // namespace
+
+bool open_arguments_of(OrderedJson& function, JsonLimits limits) {
   OrderedJson& arguments = function["arguments"];
   if (arguments.is_object()) return true;
   const std::string text = arguments.is_string() ? arguments.get<std::string>() : std::string();
@@ -19,17 +36,15 @@ bool open_arguments(OrderedJson& function, JsonLimits limits) {
   return opens;
 }
 
+void open_arguments(OrderedJson& messages) {
+  for_called(messages, [](OrderedJson& function) { open_arguments_of(function); });
+}
+
 void close_arguments(OrderedJson& messages) {
-  for (OrderedJson& message : messages) {
-    if (!message.is_object()) continue;
-    const auto calls = message.find("tool_calls");
-    if (calls == message.end() || !calls->is_array()) continue;
-    for (OrderedJson& call : *calls) {
-      if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) continue;
-      OrderedJson& arguments = call["function"]["arguments"];
-      if (!arguments.is_string()) arguments = arguments.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
-    }
-  }
+  for_called(messages, [](OrderedJson& function) {
+    OrderedJson& arguments = function["arguments"];
+    if (!arguments.is_string()) arguments = arguments.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  });
 }
 
 bool fill_texts(ChatRequest& chat) {

@@ -6,9 +6,11 @@
 
 namespace moracle {
 
-// Arguments of calls in earlier turns as objects: clients send JSON as text. What is no object becomes one with the
-// member "arguments". False: the arguments of the function were no JSON object.
-bool open_arguments(OrderedJson& function, JsonLimits limits = {});
+// The arguments of a called function as an object: clients send JSON as text. What is no object becomes one with the
+// member "arguments". False: it was none.
+bool open_arguments_of(OrderedJson& function, JsonLimits limits = {});
+// Of all calls in messages.
+void open_arguments(OrderedJson& messages);
 // The same as JSON in texts, which some templates write as they are.
 void close_arguments(OrderedJson& messages);
 // Empty texts in place of content and descriptions that clients leave out. False: there are all.

@@ -74,7 +74,7 @@ TEST_F(CForms, AreRefusedWithTheirPlace) {
   EXPECT_EQ(refusal_of(asking("{")), Refusal("argument.json", "options.response_format"));
   EXPECT_EQ(refusal_of(asking("[]")), Refusal("argument.type", "options.response_format"));
   EXPECT_EQ(refusal_of(asking(R"({"type": "xml"})")), Refusal("argument.unsupported", "options.response_format.type"));
-  EXPECT_EQ(refusal_of(asking("\xff")).first, "text.utf8");
+  EXPECT_EQ(refusal_of(asking("\xff")).first, "argument.utf8");
   EXPECT_EQ(refusal_of(asking(kPlace, kChoice)), Refusal("argument.value", "options.structured_outputs"));
   moracle_generate_options endless = asking(kPlace);
   endless.ignore_eos = 1;

@@ -62,7 +62,7 @@ Result<> check_calls(OrderedJson& message, const std::string& where, std::vector
     if (!call.is_object() || !call.contains("function") || !call["function"].is_object())
       return wrong("request.type", place, "an object", "none");
     const JsonLimits limits{.bytes = kBodyBytes, .depth = kBodyDepth, .values = kBodyValues};
-    if (!open_arguments(call["function"], limits)) changed.push_back(place + ".arguments");
+    if (!open_arguments_of(call["function"], limits)) changed.push_back(place + ".arguments");
   }
   return Ok{};
 }
