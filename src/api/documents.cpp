@@ -287,6 +287,10 @@ void Reply::add(const ReplyEvent& event) {
              event);
 }
 
+void Reply::keep_calls(std::int64_t whole) {
+  calls.resize(std::min(calls.size(), static_cast<std::size_t>(whole)));
+}
+
 Json calls_json(std::span<const ToolCall> calls) {
   Json list = Json::array();
   for (const ToolCall& call : calls) {

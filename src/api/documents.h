@@ -88,6 +88,8 @@ struct Reply {
 
   // What an event brings to its part.
   void add(const ReplyEvent& event);
+  // Leaves out a call that is not among so many whole ones.
+  void keep_calls(std::int64_t whole);
   // Whether the calls of a whole reply are what it ended for.
   [[nodiscard]] bool ended_to_call() const { return !calls.empty() && generation.finish == FinishReason::stop; }
 };

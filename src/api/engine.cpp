@@ -6,6 +6,7 @@
 #include "api/documents.h"
 #include "api/output.h"
 #include "base/printable.h"
+#include "base/random/mix64.h"
 #include "device/place.h"
 #include "model/load/explain_plan.h"
 #include "text/reply/tool_list.h"
@@ -172,14 +173,22 @@ Result<Json> generate(OpenEngine& engine, const GenerateCall& call) {
   MORACLE_TRY(check(settings.sampling));
   MORACLE_TRY(session.text().check_prompt(call.ids, call.options.context));
   MORACLE_ASSIGN(const auto state, session.model().new_sequence());
-  MORACLE_ASSIGN(auto tools, read_tools(session, call.options, call.ids.size()));
+  MORACLE_ASSIGN(const auto tools, read_tools(session, call.options));
   Reply reply;
+  CallOptions calls;
+  // Ids of calls differ from turn to turn.
+  if (tools) calls = {.tools = tools->schemas, .id_seed = mix64(call.options.seed + call.ids.size())};
+  calls.max_calls = call.options.max_calls;
   ReplyReader reader(tools ? session.text().call_format() : session.text().reply_format(), call.prompt,
-                     tools ? *std::move(tools) : CallOptions{});
+                     std::move(calls));
   Completion completion{.settings = settings,
                         .max_tokens = settings.answer_tokens(static_cast<std::int64_t>(call.ids.size())),
                         .context = call.options.context};
-  MORACLE_ASSIGN(completion.output, hold_output(session, call.options, call.prompt, settings));
+  if (tools) {
+    MORACLE_ASSIGN(completion.output, hold_calls(session, *tools, call.options.max_calls == 1, call.prompt, settings));
+  } else {
+    MORACLE_ASSIGN(completion.output, hold_output(session, call.options, call.prompt, settings));
+  }
   completion.reader = &reader;
   completion.on_event = [&](ReplyEvent&& event) { reply.add(event); };
   bool stopped = false;
@@ -188,7 +197,7 @@ Result<Json> generate(OpenEngine& engine, const GenerateCall& call) {
     if (call.on_text != nullptr) stopped = call.on_text(call.context, piece.data(), piece.size()) != 0 || stopped;
   };
   MORACLE_ASSIGN(reply.generation, complete(session, *state, call.ids, completion, on_text, [&] { return stopped; }));
-  if (reader.in_call()) reply.calls.pop_back();
+  reply.keep_calls(reader.calls());
   return run_json(session, reply, call.ids);
 }
 

@@ -4,7 +4,6 @@
 #include <string>
 #include <utility>
 
-#include "base/random/mix64.h"
 #include "text/constrain/output_request.h"
 #include "text/reply/call_syntax.h"
 #include "text/reply/tool_list.h"
@@ -61,15 +60,14 @@ Result<std::shared_ptr<const ConstraintSource>> hold_output(const Session& sessi
   return of_options(std::move(error));
 }
 
-Result<std::optional<CallOptions>> read_tools(const Session& session, const moracle_generate_options& options,
-                                              std::size_t prompt_tokens) {
+Result<std::optional<CallableTools>> read_tools(const Session& session, const moracle_generate_options& options) {
   if (options.max_calls < 0)
     return wrong_argument("range", "options.max_calls", "0 or more", std::to_string(options.max_calls));
-  if (options.tools == nullptr) return std::optional<CallOptions>();
+  if (options.tools == nullptr) return std::optional<CallableTools>();
   MORACLE_ASSIGN(const OrderedJson json, read_json_option("tools", options.tools));
   auto tools = read_tool_list(json);
   if (!tools.ok()) return of_argument(std::move(tools).error());
-  if (tools->is_null()) return std::optional<CallOptions>();
+  if (tools->is_null()) return std::optional<CallableTools>();
   if (options.response_format != nullptr || options.structured_outputs != nullptr)
     return wrong_argument("value", "options.tools", "none beside a form that the answer is held to", "both");
   if (session.text().learned().calls == nullptr) {
@@ -79,8 +77,7 @@ Result<std::optional<CallOptions>> read_tools(const Session& session, const mora
                  .found = "another",
                  .advice = "where you know the syntax, name it as the engine's tool_format: " + call_syntax_names()};
   }
-  return std::optional(
-      CallOptions{.tools = ToolSchemas(Json(*tools)), .id_seed = mix64(options.seed + prompt_tokens), .max_calls = options.max_calls});
+  return std::optional(CallableTools{.schemas = ToolSchemas(Json(*tools)), .forms = tool_forms(json)});
 }
 
 }  // namespace moracle::api

@@ -18,9 +18,8 @@ Result<std::shared_ptr<const ConstraintSource>> hold_output(const Session& sessi
                                                             std::string_view prompt,
                                                             const GenerationSettings& settings);
 
-// What an answer to a prompt of so many tokens may call; empty: nothing. Ids of calls differ by seed and prompt. Errors, likewise: those of read_tool_list as "argument.*", "argument.value"
+// What an answer may call; empty: nothing. Errors, likewise: those of read_tool_list as "argument.*", "argument.value"
 // (beside a form), "tools.unsupported" of a model whose syntax is not known.
-Result<std::optional<CallOptions>> read_tools(const Session& session, const moracle_generate_options& options,
-                                              std::size_t prompt_tokens);
+Result<std::optional<CallableTools>> read_tools(const Session& session, const moracle_generate_options& options);
 
 }  // namespace moracle::api

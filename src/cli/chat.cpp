@@ -26,13 +26,13 @@ namespace {
 
 class Chat {
  public:
-  Chat(const RunOptions& options, Session& session, ChatRequest request, std::optional<AnswerForm> form,
+  Chat(const RunOptions& options, Session& session, ToolChat request, std::optional<AnswerForm> form,
        LineEditor& editor, Console& console)
       : options_(options),
         session_(session),
         choice_(options.choice),
         settings_(session.settings()),
-        conversation_(session, std::move(request), settings_, options.context, std::move(form)),
+        conversation_(session, request, settings_, options.context, std::move(form), request.callable),
         editor_(editor),
         results_(typed_results(editor, [this] { ended_ = true; })),
         console_(console) {}
@@ -255,7 +255,7 @@ Result<> Chat::exit(const std::string&) {
 }  // namespace
 
 Result<int> run_chat(const RunOptions& options, Console& console) {
-  MORACLE_ASSIGN(ChatRequest request, options.chat_request());
+  MORACLE_ASSIGN(ToolChat request, options.chat_request());
   MORACLE_ASSIGN(auto form, options.answer_form());
   const auto prepare = [&](const ModelText& text) -> Result<> {
     MORACLE_TRY(options.check_context(text));

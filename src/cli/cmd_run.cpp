@@ -48,9 +48,9 @@ Result<int> reply_once(Session& session, const RunOptions& options, const ReplyR
 }
 
 // Replies until one calls no tool, or nobody gives a result.
-Result<int> reply_with_tools(Session& session, const RunOptions& options, const ChatRequest& request,
+Result<int> reply_with_tools(Session& session, const RunOptions& options, const ToolChat& request,
                              const std::string& text, Console& console) {
-  Conversation conversation(session, request, session.settings(), options.context);
+  Conversation conversation(session, request, session.settings(), options.context, {}, request.callable);
   conversation.skip_system_check();
   const auto editor = is_terminal(STDIN_FILENO) ? LineEditor::make() : nullptr;
   const auto results = editor == nullptr ? read_results() : typed_results(*editor, [] {});
@@ -64,7 +64,7 @@ Result<int> reply_with_tools(Session& session, const RunOptions& options, const 
 
 Result<int> run_once(const RunOptions& options, Console& console) {
   MORACLE_ASSIGN(const std::string text, options.read_prompt());
-  MORACLE_ASSIGN(const ChatRequest request, options.chat_request());
+  MORACLE_ASSIGN(const ToolChat request, options.chat_request());
   MORACLE_ASSIGN(const auto form, options.answer_form());
   ChatPrompt prompt;
   const auto prepare = [&](const ModelText& model) -> Result<> {
@@ -74,13 +74,12 @@ Result<int> run_once(const RunOptions& options, Console& console) {
   };
   MORACLE_ASSIGN(const auto session, options.open(console, options.opening(prepare)));
   if (!request.tools.is_null() && !options.json) return reply_with_tools(*session, options, request, text, console);
-  const ToolSchemas tools{Json(request.tools)};
   const ReplyRequest asked{.prompt = prompt.text,
                            .ids = prompt.ids,
                            .context = options.context,
                            .settings = session->settings(),
                            .form = form ? &*form : nullptr,
-                           .tools = request.tools.is_null() ? nullptr : &tools};
+                           .tools = request.tools.is_null() ? nullptr : &request.callable};
   return reply_once(*session, options, asked, console);
 }
 

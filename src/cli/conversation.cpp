@@ -54,13 +54,13 @@ void warn_of_hidden_system(const ChatRequest& request, const ChatPrompt& prompt,
 }
 
 Conversation::Conversation(Session& session, ChatRequest request, const GenerationSettings& settings,
-                           std::int64_t context, std::optional<AnswerForm> form)
+                           std::int64_t context, std::optional<AnswerForm> form, CallableTools callable)
     : session_(session),
       request_(std::move(request)),
       settings_(settings),
       context_(context == 0 ? session.info().max_context : context),
       form_(std::move(form)),
-      tools_(Json(request_.tools)),
+      tools_(std::move(callable)),
       may_reason_(session.text().reply_format().has_tokens()) {}
 
 bool Conversation::Held::begins(std::span<const std::int32_t> whole) const {

@@ -21,9 +21,9 @@ void warn_of_hidden_system(const ChatRequest& request, const ChatPrompt& prompt,
 class Conversation {
  public:
   // `request` holds the system's message, if any, tools and variables. `context`: most tokens in all; 0: what the model
-  // can hold. `form`: of all answers; empty: any.
+  // can hold. `form`: of all answers; empty: any. `callable`: what the request's tools are held to.
   Conversation(Session& session, ChatRequest request, const GenerationSettings& settings, std::int64_t context,
-               std::optional<AnswerForm> form = {});
+               std::optional<AnswerForm> form, CallableTools callable);
 
   // Asks and answers. Where the context is full, the oldest turns are left out, which the console is told. After an
   // error the conversation is as it was before.
@@ -63,7 +63,7 @@ class Conversation {
   GenerationSettings settings_;
   std::int64_t context_;
   std::optional<AnswerForm> form_;
-  ToolSchemas tools_;
+  CallableTools tools_;
   bool may_reason_;
   bool system_checked_ = false;  // whether the template shows the system's message is known, and told
   Held question_;                // to the end of the last question: reasoning behind it is not part of the next prompt

@@ -97,7 +97,7 @@ Result<Reply> generate_reply(Session& session, SequenceState& state, const Reply
   const ModelText& text = session.text();
   CallOptions calls;
   if (request.tools != nullptr)
-    calls = {.tools = *request.tools, .id_seed = mix64(request.settings.sampling.seed + request.ids.size())};
+    calls = {.tools = request.tools->schemas, .id_seed = mix64(request.settings.sampling.seed + request.ids.size())};
   ReplyReader reader(request.tools == nullptr ? text.reply_format() : text.call_format(), request.prompt,
                      std::move(calls));
   Completion completion{.settings = request.settings,
@@ -105,6 +105,9 @@ Result<Reply> generate_reply(Session& session, SequenceState& state, const Reply
                         .context = request.context};
   if (request.form != nullptr) {
     MORACLE_ASSIGN(completion.output, request.form->hold(session, request.prompt, request.settings));
+  }
+  if (request.tools != nullptr) {
+    MORACLE_ASSIGN(completion.output, hold_calls(session, *request.tools, false, request.prompt, request.settings));
   }
   completion.reader = &reader;
   completion.on_event = [&](ReplyEvent&& event) {
@@ -116,7 +119,7 @@ Result<Reply> generate_reply(Session& session, SequenceState& state, const Reply
   const auto on_text = [&](std::string_view piece) { reply.text += piece; };
   const auto stops = [&] { return interrupted() || console.closed(); };
   auto generation = complete(session, state, request.ids, completion, on_text, stops);
-  if (reader.in_call()) reply.calls.pop_back();
+  reply.keep_calls(reader.calls());
   console.end_progress();
   if (!generation.ok()) {
     if (!reply.text.empty()) printer.finish({});

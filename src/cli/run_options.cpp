@@ -172,8 +172,8 @@ Result<std::string> RunOptions::read_prompt() const {
   return text;
 }
 
-Result<ChatRequest> RunOptions::chat_request() const {
-  ChatRequest request;
+Result<ToolChat> RunOptions::chat_request() const {
+  ToolChat request;
   if (!system.empty()) {
     MORACLE_TRY(check_text(system, "--system"));
     request.messages.push_back({{"role", "system"}, {"content", system}});
@@ -199,6 +199,7 @@ Result<ChatRequest> RunOptions::chat_request() const {
     auto checked = read_tool_list(list);
     if (!checked.ok()) return in_file(std::move(checked).error(), tools);
     request.tools = *std::move(checked);
+    request.callable = {.schemas = ToolSchemas(Json(request.tools)), .forms = tool_forms(list)};
   }
   return request;
 }

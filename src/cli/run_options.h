@@ -14,6 +14,11 @@
 
 namespace moracle::cli {
 
+// A conversation, and the tools that it may call; `tools` of the conversation is null: none.
+struct ToolChat : ChatRequest {
+  CallableTools callable{};
+};
+
 struct RunOptions : ModelOptions {
   std::optional<std::string> prompt;  // "-": standard input
   std::optional<std::string> file;    // the same
@@ -42,7 +47,7 @@ struct RunOptions : ModelOptions {
   [[nodiscard]] Result<std::string> read_prompt() const;
   // A conversation without messages but the system's, with tools and variables. Errors: "usage", those of read_text,
   // parse_ordered_json and read_tool_list.
-  [[nodiscard]] Result<ChatRequest> chat_request() const;
+  [[nodiscard]] Result<ToolChat> chat_request() const;
   // What --schema holds answers to; empty: nothing. Errors: those of AnswerForm::read.
   [[nodiscard]] Result<std::optional<AnswerForm>> answer_form() const;
   // Whether calls of --tools can be told from text. Error: "tools.unsupported".

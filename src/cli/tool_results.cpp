@@ -19,6 +19,16 @@ namespace {
 
 constexpr std::size_t kResultBytes = std::size_t{8} << 20;
 
+// What is no JSON is a text.
+OrderedJson arguments_of(const ToolCall& call) {
+  auto arguments = parse_ordered_json(call.arguments, "");
+  return arguments.ok() ? *std::move(arguments) : OrderedJson(call.arguments);
+}
+
+std::string one_line(const OrderedJson& json) {
+  return printable_json(json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace));
+}
+
 class TypedResults final : public ToolResults {
  public:
   TypedResults(LineEditor& editor, std::function<void()> closed) : editor_(editor), closed_(std::move(closed)) {}
@@ -87,15 +97,12 @@ class ReadResults final : public ToolResults {
 }  // namespace
 
 std::string call_line(const ToolCall& call) {
-  return "-> " + call.name + (call.arguments.empty() ? "" : " ") + call.arguments;
+  return "-> " + call.name + " " + one_line(arguments_of(call));
 }
 
 std::string call_json_line(const ToolCall& call) {
-  auto arguments = parse_ordered_json(call.arguments, "");
-  OrderedJson json = {{"id", call.id}, {"name", call.name}};
-  json["arguments"] = arguments.ok() ? *std::move(arguments) : OrderedJson(call.arguments);
-  json = OrderedJson{{"tool_call", std::move(json)}};
-  return printable_json(json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace));
+  OrderedJson json = {{"id", call.id}, {"name", call.name}, {"arguments", arguments_of(call)}};
+  return one_line(OrderedJson{{"tool_call", std::move(json)}});
 }
 
 std::unique_ptr<ToolResults> typed_results(LineEditor& editor, std::function<void()> closed) {

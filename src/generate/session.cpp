@@ -106,6 +106,17 @@ Result<std::shared_ptr<const ConstraintSource>> hold_reply(const Session& sessio
   return guarded("hold the reply", [&] { return session.outputs()->hold(format, prompt); });
 }
 
+Result<std::shared_ptr<const ConstraintSource>> hold_calls(const Session& session, const CallableTools& tools,
+                                                           bool single, std::string_view prompt,
+                                                           const GenerationSettings& settings) {
+  const std::shared_ptr<const ConstraintSource> none;
+  if (tools.forms.empty() || settings.stop_ids.empty() || !can_constrain()) return none;
+  auto held = guarded("hold the calls",
+                      [&] { return session.outputs()->hold_calls({.tools = tools.forms, .single = single}, prompt); });
+  if (!held.ok() && held.error().code == "constrain.reply") return none;
+  return held;
+}
+
 Result<Generation> complete(Session& session, SequenceState& state, std::span<const std::int32_t> prompt,
                             const Completion& completion, const std::function<void(std::string_view)>& on_text,
                             const std::function<bool()>& interrupted) {

@@ -19,8 +19,10 @@
 #include "generate/model_text.h"
 #include "machine/machine.h"
 #include "model/model.h"
+#include "text/constrain/calls/tool_form.h"
 #include "text/constrain/model_outputs.h"
 #include "text/reply/reply_reader.h"
+#include "text/reply/tool_schemas.h"
 
 namespace moracle {
 
@@ -112,7 +114,7 @@ struct Completion {
   GenerationSettings settings{};
   std::int64_t max_tokens = 512;
   std::int64_t context = 0;                          // most tokens in all; 0: what the model can hold
-  std::shared_ptr<const ConstraintSource> output{};  // of hold_reply(); null: any answer
+  std::shared_ptr<const ConstraintSource> output{};  // of hold_reply() or hold_calls(); null: any answer
   // Reads the reply's events; null: none are wanted. It gets what `on_text` gets, and `on_event` what that means.
   ReplyReader* reader = nullptr;
   ReplyReader::Emit on_event{};
@@ -124,10 +126,22 @@ Result<std::shared_ptr<const ConstraintSource>> hold_reply(const Session& sessio
                                                            std::optional<std::string_view> prompt,
                                                            const GenerationSettings& settings);
 
+// Tools that replies may call.
+struct CallableTools {
+  ToolSchemas schemas{};
+  std::vector<ToolForm> forms{};
+};
+
+// What holds calls in replies to `prompt` to the tools' schemas, with `single` to one call; null: they are read as the
+// model makes them, since this build or the model's marks hold none. Errors: those of ModelOutputs::hold_calls.
+Result<std::shared_ptr<const ConstraintSource>> hold_calls(const Session& session, const CallableTools& tools,
+                                                           bool single, std::string_view prompt,
+                                                           const GenerationSettings& settings);
+
 // generate() with text: `state` holds the first tokens of `prompt`, `on_text` gets pieces as they are settled, never
 // half a character, and never an end-of-sequence token, a stop text or what follows one. A stop text that is a token
-// ends it, too, where that token is made, and so does the reader's last call. With a reader the marks of parts are text, also where they are special
-// tokens, which other text leaves out. `interrupted` may be empty.
+// ends it, too, where that token is made, and so does the reader's last call. With a reader the marks of parts are
+// text, also where they are special tokens, which other text leaves out. `interrupted` may be empty.
 Result<Generation> complete(Session& session, SequenceState& state, std::span<const std::int32_t> prompt,
                             const Completion& completion, const std::function<void(std::string_view)>& on_text,
                             const std::function<bool()>& interrupted);

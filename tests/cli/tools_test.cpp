@@ -108,7 +108,7 @@ TEST_F(ToolsTest, APersonTypesResults) {
   };
   see("> ");
   chat.type("Is it warm?\r");
-  see("-> get_weather {\"city\": \"Oslo\"}");
+  see("-> get_weather {\"city\":\"Oslo\"}");
   see("get_weather> ");
   chat.type("17 \\\rdegrees\r");
   see("It is warm in Oslo.");

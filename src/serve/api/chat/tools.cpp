@@ -1,6 +1,7 @@
 #include "serve/api/chat/tools.h"
 
 #include <utility>
+#include <vector>
 
 #include "serve/api/api_error.h"
 #include "serve/api/fields.h"
@@ -43,29 +44,13 @@ Result<bool> read_choice(const Json& fields, ToolUse& use) {
   return true;
 }
 
-// What calls of the tools are held to, each with its place in the body.
-std::vector<ToolForm> forms_of(const OrderedJson& tools) {
-  std::vector<ToolForm> forms;
-  if (!tools.is_array()) return forms;
-  for (const OrderedJson& tool : tools) {
-    const OrderedJson& function = tool["function"];
-    const auto parameters = function.find("parameters");
-    const auto strict = function.find("strict");
-    forms.push_back({.name = function["name"].get<std::string>(),
-                     .parameters = parameters == function.end() ? OrderedJson() : *parameters,
-                     .strict = strict != function.end() && *strict == true,
-                     .place = fmt::format("tools[{}].function.parameters", forms.size())});
-  }
-  return forms;
-}
-
 }  // namespace
 
 Result<ToolUse> read_tools(const OrderedJson& tools, const Json& fields) {
   ToolUse use;
   MORACLE_ASSIGN(use.tools, read_tool_list(tools));
   use.schemas = ToolSchemas(Json(use.tools));
-  use.forms = forms_of(tools);
+  use.forms = tool_forms(tools);
   MORACLE_ASSIGN(const bool may_call, read_choice(fields, use));
   if (!may_call) return ToolUse{};
   if (has_field(fields, "parallel_tool_calls") && !fields["parallel_tool_calls"].get<bool>()) use.max_calls = 1;

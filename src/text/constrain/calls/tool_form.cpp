@@ -48,6 +48,21 @@ bool drop(OrderedJson& schema, const std::string& pointer) {
 
 }  // namespace
 
+std::vector<ToolForm> tool_forms(const OrderedJson& tools) {
+  std::vector<ToolForm> forms;
+  if (!tools.is_array()) return forms;
+  for (const OrderedJson& tool : tools) {
+    const OrderedJson& function = tool["function"];
+    const auto parameters = function.find("parameters");
+    const auto strict = function.find("strict");
+    forms.push_back({.name = function["name"].get<std::string>(),
+                     .parameters = parameters == function.end() ? OrderedJson() : *parameters,
+                     .strict = strict != function.end() && *strict == true,
+                     .place = "tools[" + std::to_string(forms.size()) + "].function.parameters"});
+  }
+  return forms;
+}
+
 Result<OrderedJson> held_schema(const ToolForm& tool, const HoldSchema& hold) {
   OrderedJson schema = schema_of(tool.parameters);
   for (int dropped = 0; dropped < kMostDropped; ++dropped) {

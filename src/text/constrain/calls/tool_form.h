@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "base/json/document.h"
 #include "base/result.h"
@@ -15,6 +16,9 @@ struct ToolForm {
   bool strict = false;       // a keyword that cannot be held is an error
   std::string place{};       // of the parameters, for errors
 };
+
+// Of tools that read_tool_list() finds right; null: none.
+[[nodiscard]] std::vector<ToolForm> tool_forms(const OrderedJson& tools);
 
 // Holds arguments to a schema. Errors have the JSON pointer of the keyword.
 using HoldSchema = std::function<Result<>(const OrderedJson& schema)>;
