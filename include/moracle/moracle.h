@@ -292,6 +292,7 @@ typedef struct moracle_engine_options {
   const char* device;
   /* How the model writes calls of tools, such as "hermes"; null: as its chat template shows. */
   const char* tool_format;
+  uint64_t device_memory; /* bytes of the GPU's memory to use at most; 0: what is free less 2 % */
 } moracle_engine_options;
 
 /* Validates, decides, packs; on error nothing stays behind. Any thread. */

@@ -477,10 +477,11 @@ class Engine {
  public:
   // `kv`: in what numbers keys, values and latents are kept, as in PlanQuestion. `device`: "cuda:0" and so on, the GPU
   // that computes the model. `on_progress` gets bytes of weights. `tool_format`: how the model writes calls of tools;
-  // empty: as its template shows.
+  // empty: as its template shows. `device_memory`: bytes of the GPU's memory to use at most; 0: what is free less 2 %.
   static Expected<Engine> open(const std::string& model, int threads = 0, const Policy& policy = {},
                                const std::string& kv = {}, const std::string& device = "cpu",
-                               const OnProgress& on_progress = {}, const std::string& tool_format = {}) {
+                               const OnProgress& on_progress = {}, const std::string& tool_format = {},
+                               std::uint64_t device_memory = 0) {
     const detail::CPolicy how(policy);
     moracle_engine_options options{};
     options.size = sizeof options;
@@ -489,6 +490,7 @@ class Engine {
     if (!kv.empty()) options.kv = kv.c_str();
     options.device = device.c_str();
     if (!tool_format.empty()) options.tool_format = tool_format.c_str();
+    options.device_memory = device_memory;
     detail::ProgressCall progress{.on_progress = on_progress};
     options.on_progress = progress.function();
     options.context = &progress;

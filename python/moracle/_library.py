@@ -200,6 +200,7 @@ class CEngineOptions(Struct):
         ("kv", ctypes.c_char_p),
         ("device", ctypes.c_char_p),
         ("tool_format", ctypes.c_char_p),
+        ("device_memory", ctypes.c_uint64),
     ]
 
 

@@ -29,7 +29,9 @@ Result<std::shared_ptr<OpenEngine>> open(const std::string& folder, const moracl
   SessionOptions session;
   session.folder = folder;
   MORACLE_ASSIGN(const std::string device, read_device(options.device));
-  MORACLE_ASSIGN(Place place, place_of_work(device, "options.device"));
+  if (options.device_memory > 0 && !names_device(device))
+    return wrong_argument("value", "options.device_memory", "a GPU as options.device, as \"cuda:0\"", device);
+  MORACLE_ASSIGN(Place place, place_of_work(device, "options.device", options.device_memory));
   const Machine machine = place.machine();
   session.machine = std::move(place.host);
   session.device = std::move(place.device);

@@ -20,6 +20,7 @@ namespace {
 struct PlanCommand : BackendOptions {
   std::string model;
   std::string device = "cpu";
+  std::uint64_t vram = 0;  // as in add_vram
   int tp = 1;
   int ep = 1;
   std::int64_t context = 0;  // 0: the usual one, or the model's where that is shorter
@@ -158,7 +159,8 @@ Error as_options(Error error) {
 
 int plan_command(const PlanCommand& options, Console& console) {
   const auto ask = [&]() -> Result<MemoryAnswer> {
-    MORACLE_ASSIGN(const Place place, resolve_place(options.device, "--device"));
+    MORACLE_TRY(check_vram(options.vram, options.device));
+    MORACLE_ASSIGN(const Place place, resolve_place(options.device, "--device", options.vram));
     MORACLE_ASSIGN(const auto folder, locate_model(options.model));
     return plan_memory(folder, {.host = place.host,
                                 .device = place.device,
@@ -190,6 +192,7 @@ void add_plan(CLI::App& root, Program& program) {
       ->add_option("--device", options->device,
                    "Machine of one rank: cpu, a name that `devices` lists, or a JSON file (default: cpu)")
       ->type_name("NAME|FILE.json");
+  add_vram(*command, options->vram);
   command
       ->add_option("--tp", options->tp, "Ranks that share heads, intermediate widths and the vocabulary (default: 1)")
       ->type_name("N")

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -38,6 +39,29 @@ CLI::Validator whole_number(std::int64_t low, std::int64_t high) {
         const auto value = to_integer(text);
         if (value && *value >= low && *value <= high) return "";
         return fmt::format("wanted a whole number from {} to {}, found '{}'", low, high, text);
+      },
+      "");
+}
+
+CLI::Validator memory_size() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string {
+        constexpr std::string_view kUnits = "KMGT";
+        char* end = nullptr;
+        double bytes = std::strtod(text.c_str(), &end);
+        std::string_view unit(end);
+        const std::size_t power =
+            unit.empty() ? kUnits.npos
+                         : kUnits.find(static_cast<char>(std::toupper(static_cast<unsigned char>(unit[0]))));
+        if (power != kUnits.npos) {
+          bytes = std::ldexp(bytes, 10 * (static_cast<int>(power) + 1));
+          unit.remove_prefix(unit.size() > 1 && unit[1] == 'i' ? 2 : 1);
+        }
+        const bool known = unit.empty() || unit == "B" || unit == "b";
+        if (end == text.c_str() || !known || !(bytes >= 1) || bytes >= 0x1p53)
+          return fmt::format("wanted a size as 60G or 512M, found '{}'", text);
+        text = std::to_string(static_cast<std::uint64_t>(bytes));
+        return "";
       },
       "");
 }
@@ -160,10 +184,30 @@ void ComputeOptions::add(CLI::App& command) {
       ->check(whole_number(1, kMostThreads));
   command.add_option("--device", device, "Where to compute: cpu, or a GPU, cuda:0 and so on (default: cpu)")
       ->type_name("D");
+  add_vram(command, vram);
 }
 
 Result<Place> ComputeOptions::place() const {
-  return place_of_work(device, "--device");
+  MORACLE_TRY(check_vram(vram, device));
+  return place_of_work(device, "--device", vram);
+}
+
+void add_vram(CLI::App& command, std::uint64_t& vram) {
+  command
+      .add_option("--vram", vram,
+                  "Memory of the GPU to use at most, as 60G: weights, keys and values, workspaces (default: what is "
+                  "free less 2 %)")
+      ->type_name("BYTES")
+      ->transform(memory_size());
+}
+
+Result<> check_vram(std::uint64_t vram, const std::string& device) {
+  if (vram == 0 || names_device(device)) return Ok{};
+  return Error{.code = "device.vram",
+               .where = "--vram",
+               .wanted = "a GPU beside it, as --device cuda:0",
+               .found = "--device " + device,
+               .advice = "add --device cuda:0, or leave --vram out"};
 }
 
 void add_model(CLI::App& command, std::string& model) {
@@ -220,6 +264,8 @@ Result<std::unique_ptr<Session>> ModelOptions::open(Console& console, const Open
   options.choice = opening.choice;
   options.kv = kv_type_of(kv);
   options.kv_memory = opening.kv_memory;
+  options.sequences = opening.sequences;
+  options.context = opening.context;
   options.measure_rates = opening.measure_rates;
   const int used = threads > 0 ? threads : options.machine.cores;
   options.on_plan = [&console, &opening, used](const LoadPlan& plan) {

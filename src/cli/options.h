@@ -21,6 +21,8 @@ namespace moracle::cli {
 // Validators; their messages name the limits, CLI11 puts the option's name in front.
 [[nodiscard]] CLI::Validator whole_number(std::int64_t low, std::int64_t high);
 [[nodiscard]] CLI::Validator real_number(std::function<bool(double)> accepts, std::string wanted);
+// "60G", "1.5GiB", "512m": becomes bytes, of which a K is 1024.
+[[nodiscard]] CLI::Validator memory_size();
 [[nodiscard]] CLI::Validator one_of(std::vector<std::string> words);
 // Refuses an empty word, as of a shell's variable that is not set: it asks for no default.
 [[nodiscard]] CLI::Validator named(const char* what);
@@ -49,10 +51,11 @@ struct BackendOptions {
 struct ComputeOptions : BackendOptions {
   int threads = 0;
   std::string device = "cpu";
+  std::uint64_t vram = 0;  // as in add_vram
 
   void add(CLI::App& command);
   // This machine, and the GPU that --device names. Errors: "device.unknown", "device.elsewhere" when the device is not
-  // of this machine, those of open_device.
+  // of this machine, "device.vram", those of open_device.
   [[nodiscard]] Result<Place> place() const;
 };
 
@@ -74,7 +77,9 @@ struct ModelOptions : ComputeOptions {
     bool generates = true;
     GenerationChoice choice{};
     const CallSyntax* call_syntax = nullptr;
-    std::size_t kv_memory = 0;  // as in LoadOptions
+    std::size_t kv_memory = 0;  // this and what follows as in LoadOptions
+    std::int64_t sequences = 64;
+    std::int64_t context = 0;
     std::function<void(const LoadPlan&)> on_plan{};
     std::function<void(const LoadProgress&)> on_progress{};  // beside the bar; callable from several threads
   };
@@ -83,6 +88,10 @@ struct ModelOptions : ComputeOptions {
 
 void add_model(CLI::App& command, std::string& model);
 void add_json(CLI::App& command, bool& json);
+// Bytes of a GPU's memory that are used at most; 0: what is free less 2 %.
+void add_vram(CLI::App& command, std::uint64_t& vram);
+// Errors: "device.vram" where there is a bound, and `device` names no GPU.
+Result<> check_vram(std::uint64_t vram, const std::string& device);
 // Whether texts of conversations may spell control tokens.
 void add_trust_content(CLI::App& command, bool& trust_content);
 // How the model writes calls of tools: a name of call_syntaxes(), or empty.

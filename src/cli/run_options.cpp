@@ -135,7 +135,9 @@ ModelOptions::Opening RunOptions::opening(std::function<Result<>(const ModelText
   return {.guard_content = !trust_content,
           .on_text = std::move(on_text),
           .choice = choice,
-          .call_syntax = find_call_syntax(tool_format)};
+          .call_syntax = find_call_syntax(tool_format),
+          .sequences = 1,
+          .context = context};
 }
 
 bool RunOptions::interactive() const {

@@ -86,7 +86,7 @@ GpuDevice::GpuDevice(const DriverApi& api, int ordinal, const DeviceFacts& facts
     : api_(api), ordinal_(ordinal), machine_(machine_of(facts, ordinal)) {}
 
 Error GpuDevice::memory_error(std::size_t bytes, std::string_view what) const {
-  const Result<std::uint64_t> free_bytes = free_memory();
+  const Result<std::uint64_t> free_bytes = room();
   return {.code = "device.memory",
           .where = name(),
           .wanted = human_bytes(bytes) + " for " + std::string(what),
@@ -97,11 +97,21 @@ Error GpuDevice::memory_error(std::size_t bytes, std::string_view what) const {
 
 Result<Buffer> GpuDevice::allocate(std::size_t bytes, std::string_view what) const {
   if (bytes == 0) return Buffer();
+  if (!take(bytes)) return memory_error(bytes, what);
   void* memory = nullptr;
   const int error = api_.allocate(api_.self, ordinal_, bytes, &memory);
+  if (error == 0) return Buffer(*this, static_cast<std::byte*>(memory), bytes);
+  given_out_ -= bytes;
   if (error == kDeviceOutOfMemory) return memory_error(bytes, what);
-  MORACLE_TRY(check(error, "allocate"));
-  return Buffer(*this, static_cast<std::byte*>(memory), bytes);
+  return check(error, "allocate").error();
+}
+
+bool GpuDevice::take(std::size_t bytes) const {
+  std::uint64_t before = given_out_;
+  do {
+    if (bytes > most_ - std::min(before, most_)) return false;
+  } while (!given_out_.compare_exchange_weak(before, before + bytes));
+  return true;
 }
 
 Result<StagingBuffer> GpuDevice::allocate_staging(std::size_t bytes, std::string_view what) const {
@@ -119,9 +129,10 @@ Result<StagingBuffer> GpuDevice::allocate_staging(std::size_t bytes, std::string
   return StagingBuffer(*this, static_cast<std::byte*>(memory), bytes);
 }
 
-void GpuDevice::release(MemoryKind kind, std::byte* data, std::size_t /*bytes*/) const {
+void GpuDevice::release(MemoryKind kind, std::byte* data, std::size_t bytes) const {
   if (kind == MemoryKind::device) {
     api_.release(api_.self, ordinal_, data);
+    given_out_ -= bytes;
   } else {
     api_.release_pinned(api_.self, data);
   }
@@ -131,6 +142,19 @@ Result<std::uint64_t> GpuDevice::free_memory() const {
   std::uint64_t bytes = 0;
   MORACLE_TRY(check(api_.free_memory(api_.self, ordinal_, &bytes), "ask for free memory"));
   return bytes;
+}
+
+Result<> GpuDevice::limit_memory(std::uint64_t most) {
+  constexpr std::uint64_t kLeft = 50;  // a fiftieth, for what the driver takes beside allocations
+  MORACLE_ASSIGN(const std::uint64_t free, free_memory());
+  const std::uint64_t usable = free - free / kLeft;
+  most_ = most == 0 ? usable : std::min(most, usable);
+  return Ok{};
+}
+
+Result<std::uint64_t> GpuDevice::room() const {
+  MORACLE_ASSIGN(const std::uint64_t free, free_memory());
+  return std::min(free, most_ - std::min<std::uint64_t>(given_out_, most_));
 }
 
 Result<Stream> GpuDevice::make_stream() const {
@@ -163,7 +187,7 @@ bool names_device(std::string_view text) {
   return text == "cuda" || text.starts_with("cuda:");
 }
 
-Result<std::shared_ptr<GpuDevice>> open_device(std::string_view name) {
+Result<std::shared_ptr<GpuDevice>> open_device(std::string_view name, std::uint64_t memory) {
   int ordinal = 0;
   if (name != "cuda") {
     const std::string_view digits = name.substr(std::min(name.size(), std::string_view("cuda:").size()));
@@ -177,7 +201,9 @@ Result<std::shared_ptr<GpuDevice>> open_device(std::string_view name) {
   }
   const Result<const DriverApi*>& library = device_library();
   if (!library.ok()) return library.error();
-  return GpuDevice::open(**library, ordinal);
+  MORACLE_ASSIGN(std::shared_ptr<GpuDevice> device, GpuDevice::open(**library, ordinal));
+  MORACLE_TRY(device->limit_memory(memory));
+  return device;
 }
 
 }  // namespace moracle

@@ -1,6 +1,7 @@
 // A GPU, reached through the table of a device object.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -30,18 +31,27 @@ class GpuDevice final : public Device {
   [[nodiscard]] Result<Event> make_event() const;
   // Both were recorded on streams that have been waited for.
   [[nodiscard]] Result<double> seconds_between(const Event& from, const Event& to) const;
-  // Bytes that are free.
+  // Bytes that are free, whoever asks for them.
   [[nodiscard]] Result<std::uint64_t> free_memory() const;
+  // Bounds what allocate() gives out in all: `most` bytes, or what is free less 2 %; 0: that alone. Once, before the
+  // first allocation.
+  [[nodiscard]] Result<> limit_memory(std::uint64_t most);
+  // Bytes that allocate() still gives out.
+  [[nodiscard]] Result<std::uint64_t> room() const;
   // The error of a call that gave `error`, or Ok.
   [[nodiscard]] Result<> check(int error, std::string_view what) const;
 
  private:
   GpuDevice(const DriverApi& api, int ordinal, const DeviceFacts& facts);
   [[nodiscard]] Error memory_error(std::size_t bytes, std::string_view what) const;
+  // Whether the bytes are within the bound; they then count as given out.
+  [[nodiscard]] bool take(std::size_t bytes) const;
 
   const DriverApi& api_;
   int ordinal_;
   Machine machine_;
+  std::uint64_t most_ = UINT64_MAX;                   // that allocate() gives out
+  mutable std::atomic<std::uint64_t> given_out_ = 0;  // by allocate(), less what was released
 };
 
 // Every device that the object sees. Errors: "device.driver", where there is no driver, no device or no answer.
@@ -49,7 +59,8 @@ Result<std::vector<DeviceFacts>> probe_devices(const DriverApi& api);
 
 // Whether --device names a GPU: "cuda", "cuda:0".
 [[nodiscard]] bool names_device(std::string_view text);
-// Errors: "device.unknown" for another spelling, those of device_library and GpuDevice::open.
-Result<std::shared_ptr<GpuDevice>> open_device(std::string_view name);
+// `memory`: bytes that it gives out in all at most; 0: what is free less 2 %. Errors: "device.unknown" for another
+// spelling, those of device_library and GpuDevice::open.
+Result<std::shared_ptr<GpuDevice>> open_device(std::string_view name, std::uint64_t memory = 0);
 
 }  // namespace moracle

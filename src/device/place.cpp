@@ -16,17 +16,17 @@ Result<T> named_by(std::string_view where, Result<T> made) {
 
 }  // namespace
 
-Result<Place> resolve_place(const std::string& device, std::string_view where) {
+Result<Place> resolve_place(const std::string& device, std::string_view where, std::uint64_t memory) {
   if (!names_device(device)) {
     MORACLE_ASSIGN(Machine machine, named_by(where, resolve_machine(device)));
     return Place{.host = std::move(machine)};
   }
-  MORACLE_ASSIGN(std::shared_ptr<GpuDevice> opened, named_by(where, open_device(device)));
+  MORACLE_ASSIGN(std::shared_ptr<GpuDevice> opened, named_by(where, open_device(device, memory)));
   return Place{.host = probe_machine(), .device = std::move(opened)};
 }
 
-Result<Place> place_of_work(const std::string& device, std::string_view where) {
-  if (names_device(device)) return resolve_place(device, where);
+Result<Place> place_of_work(const std::string& device, std::string_view where, std::uint64_t memory) {
+  if (names_device(device)) return resolve_place(device, where, memory);
   Machine here = probe_machine();
   if (device == "cpu") return Place{.host = std::move(here)};
   MORACLE_ASSIGN(const Machine named, named_by(where, resolve_machine(device)));

@@ -51,7 +51,11 @@ Result<std::unique_ptr<Session>> Session::open_unguarded(const SessionOptions& o
   }
   const Stopwatch weights;
   session->kv_ = options.kv.value_or(default_kv_type(options.policy));
-  const LoadOptions how{.progress = options.on_progress, .kv = session->kv_, .kv_memory = options.kv_memory};
+  const LoadOptions how{.progress = options.on_progress,
+                        .kv = session->kv_,
+                        .kv_memory = options.kv_memory,
+                        .sequences = options.sequences,
+                        .context = options.context};
   MORACLE_ASSIGN(session->model_, load_model(*plan, *session->pool_, how));
   if (options.needs_text) {
     session->outputs_ = std::make_shared<ModelOutputs>(session->text_->tokenizer(), session->text_->reply_format(),

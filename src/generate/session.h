@@ -44,7 +44,9 @@ struct SessionOptions {
   GenerationChoice choice{};                               // of one that generates
   bool measure_rates = false;  // what LoadTime says of the machine, before the weights are read
   std::optional<KvType> kv{};  // as in LoadOptions
-  std::size_t kv_memory = 0;   // as in LoadOptions
+  std::size_t kv_memory = 0;   // this and what follows as in LoadOptions
+  std::int64_t sequences = 64;
+  std::int64_t context = 0;
 };
 
 // Where the time of a load went.

@@ -217,9 +217,11 @@ class Model {
 struct LoadOptions {
   std::function<bool(const LoadProgress&)> progress{};  // whether to go on, else "interrupted"; may be empty
   std::optional<KvType> kv{};                           // empty: kv_type()
-  // Bytes for the states of all sequences; 0: nine tenths of the machine's memory less the weights, and no more than 64
-  // sequences of full length take.
+  // Bytes for the states of all sequences; 0: nine tenths of the memory less the weights, and no more than 64 sequences
+  // of full length take, or, on a GPU, `sequences` of `context` positions.
   std::size_t kv_memory = 0;
+  std::int64_t sequences = 64;
+  std::int64_t context = 0;  // 0: what the model can hold
 };
 
 // bf16, but f32 where the reference kernels are pinned, so that nothing is rounded.

@@ -203,7 +203,7 @@ Result<> reserve_calls(DeviceWorkspace& workspace, std::int64_t tokens, std::int
   if (reserved.ok() || reserved.error().code != "device.memory") return reserved;
   Error error = std::move(reserved).error();
   error.wanted += " of a call of " + std::to_string(tokens) + " tokens";
-  const Result<std::uint64_t> free = workspace.gpu()->free_memory();
+  const Result<std::uint64_t> free = workspace.gpu()->room();
   if (!free.ok() || wanted.device <= *free) return error;  // free, but not in one piece
   const std::int64_t fits = largest_that(tokens - 1, [&](std::int64_t fewer) { return bytes(fewer).device <= *free; });
   if (fits > 0) {

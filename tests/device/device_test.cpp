@@ -175,6 +175,29 @@ TEST_F(DeviceTest, LimitOnBytesNamesWhatIsFree) {
   EXPECT_EQ(runner.error().found, "1.0 KiB free of 1.0 KiB");
 }
 
+TEST_F(DeviceTest, BoundOnMemoryNamesWhatIsLeft) {
+  open();
+  fake_.most_bytes = 100 << 10;
+  ASSERT_TRUE(device_->limit_memory(0).ok());
+  EXPECT_EQ(*device_->room(), 100352U) << "less a fiftieth";
+  ASSERT_TRUE(device_->limit_memory(4096).ok());
+  EXPECT_EQ(*device_->room(), 4096U);
+  {
+    const auto first = device_->allocate(3072, "the first");
+    ASSERT_TRUE(first.ok());
+    EXPECT_EQ(*device_->room(), 1024U);
+    const auto second = device_->allocate(1025, "the second");
+    ASSERT_FALSE(second.ok());
+    EXPECT_EQ(second.error().code, "device.memory");
+    EXPECT_EQ(second.error().found, "1.0 KiB free of 100.0 KiB");
+    EXPECT_TRUE(device_->allocate(1024, "the rest").ok());
+  }
+  EXPECT_EQ(*device_->room(), 4096U) << "what is released is there again";
+  fake_.failure = {.call = "allocate", .at = fake_.calls("allocate") + 1, .error = 700};
+  EXPECT_FALSE(device_->allocate(4096, "all").ok());
+  EXPECT_EQ(*device_->room(), 4096U) << "what failed was not given out";
+}
+
 TEST_F(DeviceTest, FailedCopyEndsTheLoad) {
   open();
   fake_.failure = {.call = "copy", .at = 2, .error = 700};

@@ -209,6 +209,37 @@ TEST(WholeGpu, TakesWhatThePlanSays) {
   EXPECT_EQ(fake.calls("allocate"), asked) << "before anything is taken";
 }
 
+// A bound below the weights refuses the load before it reads; of one above, keys and values take their context alone.
+TEST(WholeGpu, KeepsToABoundOnMemory) {
+  constexpr std::int64_t kContext = 64;
+  const Graphs off(false);
+  const auto checkpoint = Checkpoint::open(data_dir() / "checkpoints" / "qwen3moe-gptq-w4g128-sym");
+  ASSERT_TRUE(checkpoint.ok());
+  ThreadPool pool(2);
+  const auto load = [&](std::uint64_t bound, FakeDevice& fake) -> Result<StateMemory> {
+    MORACLE_ASSIGN(const auto device, GpuDevice::open(fake.api(), 0));
+    MORACLE_TRY(device->limit_memory(bound));
+    MORACLE_ASSIGN(const auto plan,
+                   LoadPlan::make(*checkpoint, {.host = probe_machine(), .device = device}, {}, GpuModules::all));
+    MORACLE_ASSIGN(const auto model, load_model(*plan, pool, {.sequences = 1, .context = kContext}));
+    return model->state_memory();
+  };
+  FakeDevice roomy;
+  const auto kept = load(0, roomy);
+  ASSERT_TRUE(kept.ok()) << kept.error().message();
+  EXPECT_GE(kept->positions, kContext);
+  EXPECT_LT(kept->budget, roomy.peak_bytes() / 2) << "not what the bound would allow";
+  FakeDevice bounded;
+  const auto same = load(roomy.peak_bytes() * 2, bounded);
+  ASSERT_TRUE(same.ok()) << same.error().message();
+  EXPECT_EQ(bounded.peak_bytes(), roomy.peak_bytes());
+  FakeDevice small;
+  const auto refused = load(roomy.peak_bytes() / 8, small);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, "device.memory");
+  EXPECT_EQ(small.peak_bytes(), 0U) << "before anything is taken";
+}
+
 // Whichever call fails: one sentence, and nothing is left.
 TEST(WholeGpuFailures, LeaveNothing) {
   struct Failing {

@@ -247,19 +247,20 @@ bool wants_graphs() {
 }
 
 // Nine tenths of what the weights leave of a GPU, beside the workspace of a chunk and decode steps.
-Result<std::size_t> gpu_kv_memory(const GpuDevice& gpu, const Transformer& model) {
-  MORACLE_ASSIGN(const std::uint64_t free, gpu.free_memory());
+Result<std::size_t> gpu_kv_memory(const GpuDevice& gpu, const Transformer& model, const LoadOptions& options) {
+  MORACLE_ASSIGN(const std::uint64_t free, gpu.room());
   const std::uint64_t workspace =
       model.workspace_bytes(model.prefill_chunk()) + model.decode_bytes() + model.graph_bytes();
   const std::uint64_t left = free > workspace ? (free - workspace) / 10 * 9 : 0;
-  return std::min<std::size_t>(left, kSequences * model.state_bytes(model.info().max_context));
+  const std::int64_t context = options.context > 0 ? options.context : model.info().max_context;
+  return std::min<std::size_t>(left, static_cast<std::size_t>(options.sequences) * model.state_bytes(context));
 }
 
 // What the weights leave of nine tenths of the host's memory, but never less than an eighth of it: a budget is address
 // space until sequences grow. Where that is limited, kinds of blocks take half of what is left, for workspaces the
 // rest.
-Result<std::size_t> default_kv_memory(const Plan& plan, const Transformer& model) {
-  if (const std::shared_ptr<GpuDevice> gpu = plan.placement().whole_gpu()) return gpu_kv_memory(*gpu, model);
+Result<std::size_t> default_kv_memory(const Plan& plan, const Transformer& model, const LoadOptions& options) {
+  if (const std::shared_ptr<GpuDevice> gpu = plan.placement().whole_gpu()) return gpu_kv_memory(*gpu, model, options);
   std::size_t weights = 0;
   for (const ModuleReport& module : plan.modules()) weights += module.bytes;
   const std::size_t host = probe_machine().memory_bytes;
@@ -299,7 +300,7 @@ Result<std::unique_ptr<Model>> load_model(LoadPlan& plan, ThreadPool& pool, cons
     auto model = std::make_unique<Transformer>(std::move(parts), pool);
     std::size_t bytes = options.kv_memory;
     if (bytes == 0) {
-      MORACLE_ASSIGN(bytes, default_kv_memory(own, *model));
+      MORACLE_ASSIGN(bytes, default_kv_memory(own, *model, options));
     }
     MORACLE_TRY(model->make_pool(bytes));
     MORACLE_TRY(model->prepare_decode(kDecodeSizes, wants_graphs()));

@@ -393,7 +393,7 @@ Result<MemoryPlan> memory_plan(const LoadPlan& plan, const MemoryPlanOptions& op
   const std::shared_ptr<GpuDevice> gpu = own.placement().gpu();
   if (whole == nullptr) result.workspace = transformer.workspace_bytes(result.batch_tokens);
   if (gpu == nullptr) return result;
-  MORACLE_ASSIGN(const std::uint64_t free, gpu->free_memory());
+  MORACLE_ASSIGN(const std::uint64_t free, gpu->room());
   const DeviceWorkspace& calls = modules.workspace();
   result.on_device = memory_on_device(result, whole != nullptr, free, [&](std::int64_t tokens) -> std::uint64_t {
     if (whole != nullptr) {

@@ -34,7 +34,7 @@ struct MemoryOnDevice {
   std::uint64_t state = 0;       // of the sequence, where the GPU has the whole model
   std::uint64_t workspace = 0;   // of one call, and of decode steps with their graphs
   std::uint64_t least = 0;       // weights, state, and workspace of a call of one token
-  std::uint64_t free = 0;        // when it was asked
+  std::uint64_t free = 0;        // to allocate, when it was asked
   std::int64_t layers = 0;       // whose experts it computes, or all
   std::int64_t layers_held = 0;  // of those, from the first on, beside the workspace of a call of one token
   std::int64_t call_tokens = 0;  // most of a call, up to batch_tokens, beside all weights; 0: not one
@@ -77,7 +77,7 @@ struct MemoryPlanOptions {
 // the workspace of that kernel is not known. Reads no weight, and input scales and group indices only where they decide
 // how much workspace a layer takes. Errors: "plan.tp", "plan.ep" (see parallel_cut.h), "plan.context",
 // "oracle.no_kernel" and its like where a rank's share is not served, those of decide for a pinned backend, those of
-// Device::free_memory and device_ops.
+// GpuDevice::room and device_ops.
 Result<MemoryPlan> memory_plan(const LoadPlan& plan, const MemoryPlanOptions& options);
 
 // One degree of parallelism, and what forbids it: the first module in the way, and its rule. Empty: legal.
