@@ -46,8 +46,7 @@ __all__ = ["Engine", "Prompt", "Reply", "Text", "ToolCall", "generate_options", 
 Messages = Sequence[dict[str, Any]]
 Text = Union[str, "Prompt", Sequence[int], Messages]
 
-_KINDS = {name: kind for name, kind, _bit in CHOSEN}
-_BITS = {name: bit for name, _kind, bit in CHOSEN}
+_KINDS = {name: kind for name, kind in CGenerateOptions._fields_ if name in CHOSEN}
 
 
 @dataclass(frozen=True)
@@ -445,5 +444,5 @@ def generate_options(options: dict[str, Any]) -> tuple[CGenerateOptions, Any]:
             how.max_calls = 1 - flag(value, name)
         else:
             raise Error("argument.name", where=name, wanted="an option of generate()", found="another name")
-        how.set |= _BITS.get(name, 0)
+        how.set |= CHOSEN.get(name, 0)
     return how, keep

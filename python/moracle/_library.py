@@ -204,24 +204,18 @@ class CEngineOptions(Struct):
     ]
 
 
-# What CGenerateOptions.set says is given: names, types and bits.
-CHOSEN = (
-    ("temperature", ctypes.c_double, 1),
-    ("top_p", ctypes.c_double, 4),
-    ("min_p", ctypes.c_double, 8),
-    ("repetition_penalty", ctypes.c_double, 16),
-    ("presence_penalty", ctypes.c_double, 32),
-    ("frequency_penalty", ctypes.c_double, 64),
-    ("top_k", ctypes.c_int64, 2),
-    ("max_tokens", ctypes.c_int64, 128),
-)
-
-
 class CGenerateOptions(Struct):
     _fields_ = [
         ("size", ctypes.c_uint32),
         ("set", ctypes.c_uint32),
-        *((name, kind) for name, kind, _bit in CHOSEN),
+        ("temperature", ctypes.c_double),
+        ("top_p", ctypes.c_double),
+        ("min_p", ctypes.c_double),
+        ("repetition_penalty", ctypes.c_double),
+        ("presence_penalty", ctypes.c_double),
+        ("frequency_penalty", ctypes.c_double),
+        ("top_k", ctypes.c_int64),
+        ("max_tokens", ctypes.c_int64),
         ("context", ctypes.c_int64),
         ("seed", ctypes.c_uint64),
         ("ignore_eos", ctypes.c_int32),
@@ -233,6 +227,19 @@ class CGenerateOptions(Struct):
         ("tools", ctypes.c_char_p),
         ("max_calls", ctypes.c_int64),
     ]
+
+
+# Members that CGenerateOptions.set says are given, by its bits.
+CHOSEN = {
+    "temperature": 1,
+    "top_k": 2,
+    "top_p": 4,
+    "min_p": 8,
+    "repetition_penalty": 16,
+    "presence_penalty": 32,
+    "frequency_penalty": 64,
+    "max_tokens": 128,
+}
 
 
 class CSchedulerOptions(Struct):
