@@ -100,7 +100,7 @@ constexpr std::array kPlaces = {
 // One message of a chat while blocks are added, and those in front of it.
 class MessageWriter {
  public:
-  explicit MessageWriter(Conversation& chat) : chat_(chat) {}
+  explicit MessageWriter(PlacedMessages& chat) : chat_(chat) {}
 
   Result<> add(const OrderedJson& message, const std::string& where) {
     if (!message.is_object()) return wrong("request.type", where, "an object", message.type_name());
@@ -168,7 +168,7 @@ class MessageWriter {
     return Ok{};
   }
 
-  Conversation& chat_;
+  PlacedMessages& chat_;
   OrderedJson open_;
 };
 
@@ -220,8 +220,8 @@ Result<> read_thinking(const Json& body, Json& chat) {
   return Ok{};
 }
 
-Result<Conversation> read_conversation(const RequestBody& body, Json& chat) {
-  Conversation conversation;
+Result<PlacedMessages> read_conversation(const RequestBody& body, Json& chat) {
+  PlacedMessages conversation;
   if (has_field(body.fields, "system")) {
     MORACLE_ASSIGN(const std::string text, joined_texts(OrderedJson(body.fields["system"]), kTexts, "system"));
     conversation.add({{"role", "system"}, {"content", text}}, "system");
@@ -430,7 +430,7 @@ Result<ApiRequest> read_anthropic_request(RequestBody body, bool strict) {
   MORACLE_ASSIGN(OrderedJson tools, chat_tools(body.tools, kTools));
   MORACLE_TRY(read_tool_choice(body.fields, chat));
   MORACLE_TRY(read_thinking(body.fields, chat));
-  MORACLE_ASSIGN(Conversation conversation, read_conversation(body, chat));
+  MORACLE_ASSIGN(PlacedMessages conversation, read_conversation(body, chat));
   MORACLE_ASSIGN(ApiRequest request,
                  read_as_chat({.fields = std::move(chat),
                                .messages = std::move(conversation.messages),

@@ -92,7 +92,7 @@ constexpr std::array kPlaces = {
 // own here and one message there.
 class ItemReader {
  public:
-  explicit ItemReader(Conversation& chat) : chat_(chat) {}
+  explicit ItemReader(PlacedMessages& chat) : chat_(chat) {}
 
   Result<> add(const OrderedJson& item, const std::string& where) {
     if (!item.is_object()) return wrong("request.type", where, "an item", item.type_name());
@@ -151,11 +151,11 @@ class ItemReader {
     return Ok{};
   }
 
-  Conversation& chat_;
+  PlacedMessages& chat_;
 };
 
-Result<Conversation> read_input(const Json& body) {
-  Conversation chat;
+Result<PlacedMessages> read_input(const Json& body) {
+  PlacedMessages chat;
   if (has_field(body, "instructions")) {
     if (!body["instructions"].is_string())
       return wrong("request.type", "instructions", "a text", body["instructions"].type_name());
@@ -418,7 +418,7 @@ Result<ApiRequest> read_responses_request(RequestBody body, bool strict) {
   MORACLE_ASSIGN(OrderedJson tools, chat_tools(body.tools, kTools));
   read_tool_choice(body.fields, chat);
   MORACLE_TRY(read_text_options(body.fields, chat));
-  MORACLE_ASSIGN(Conversation conversation, read_input(body.fields));
+  MORACLE_ASSIGN(PlacedMessages conversation, read_input(body.fields));
   MORACLE_ASSIGN(ApiRequest request,
                  read_as_chat({.fields = std::move(chat),
                                .messages = std::move(conversation.messages),

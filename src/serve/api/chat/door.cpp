@@ -69,7 +69,7 @@ Result<std::string> joined_texts(const OrderedJson& content, std::span<const Tex
   return text;
 }
 
-void Conversation::add(OrderedJson message, std::string place) {
+void PlacedMessages::add(OrderedJson message, std::string place) {
   messages.push_back(std::move(message));
   places.push_back(std::move(place));
 }

@@ -29,7 +29,7 @@ struct TextPart {
 Result<std::string> joined_texts(const OrderedJson& content, std::span<const TextPart> kinds, const std::string& where);
 
 // Messages of a chat, and the places of what each was made of.
-struct Conversation {
+struct PlacedMessages {
   OrderedJson messages = OrderedJson::array();
   std::vector<std::string> places{};
 
