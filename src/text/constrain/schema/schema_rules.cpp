@@ -16,7 +16,10 @@ namespace moracle {
 
 namespace {
 
-constexpr std::size_t kMostGrammarBytes = std::size_t{4} << 20U;
+// What the compiler takes about a second of a core for (bench/masks/bombs.py): its time grows with the square of each.
+constexpr std::size_t kMostGrammarBytes = std::size_t{256} << 10U;
+constexpr std::int64_t kMostOptionalPairs = 500 * 500;  // of optional members of one object, over all objects
+constexpr std::int64_t kMostCountedStates = 5'000;      // of an object whose members are counted
 constexpr std::size_t kMostNameCharacters = 20'000;
 
 std::string json_text(const std::string& text) {
@@ -80,7 +83,7 @@ class SchemaWriter {
       pending_.pop_back();
       MORACLE_ASSIGN(std::string body, body_of(graph_.node(id)));
       grammar_.define(*names_[id], std::move(body));
-      if (grammar_.bytes() > kMostGrammarBytes) return too_complex("a grammar of at most 4 MiB");
+      if (grammar_.bytes() > kMostGrammarBytes) return too_complex("a grammar of at most 256 KiB");
     }
     return root;
   }
@@ -190,8 +193,10 @@ class SchemaWriter {
           std::count_if(record.members.begin(), record.members.end(), [](const MemberForm& m) { return m.required; });
       counts = record.count.least > needed || (record.count.most && (*record.count.most < all || record.additional));
       const std::int64_t most = std::max(record.count.least, record.count.most.value_or(0));
-      if (counts && (all + 1) * std::min(all + 1, most + 1) > kMostRepeats)
+      if (counts && (all + 1) * std::min(all + 1, most + 1) > kMostCountedStates)
         return too_complex("a number of members that few of them are counted for");
+      schema.optional_pairs_ += (all - needed) * (all - needed);
+      if (schema.optional_pairs_ > kMostOptionalPairs) return too_complex("at most 500 optional members");
       if (record.additional) {
         MORACLE_ASSIGN(const std::string name, schema.other_name(record));
         other = schema.grammar_.rule(schema.pair_of(name, *record.additional));
@@ -252,6 +257,7 @@ class SchemaWriter {
   std::string space_;
   std::vector<std::optional<std::string>> names_;
   std::vector<FormId> pending_;
+  std::int64_t optional_pairs_ = 0;  // so far
 };
 
 }  // namespace

@@ -240,6 +240,22 @@ TEST(Schema, LimitsStandInFront) {
   EXPECT_EQ(grammar_of(schema_format(R"({"const":")" + std::string(300'000, 'a') + "\"}")).error().code,
             "constrain.complex");
 
+  // What costs the compiler the square of their number.
+  const auto optional = [](int members) {
+    OrderedJson some = {{"type", "object"}};
+    for (int i = 0; i < members; ++i) some["properties"]["p" + std::to_string(i)] = true;
+    return some;
+  };
+  EXPECT_TRUE(grammar_of(schema_format(optional(500).dump())).ok());
+  EXPECT_EQ(grammar_of(schema_format(optional(501).dump())).error().code, "constrain.complex");
+  OrderedJson counted = optional(100);
+  counted["minProperties"] = 50;
+  EXPECT_EQ(grammar_of(schema_format(counted.dump())).error().code, "constrain.complex");
+  OrderedJson ranges = {{"type", "array"}, {"prefixItems", OrderedJson::array()}};
+  for (int i = 0; i < 1000; ++i)
+    ranges["prefixItems"].push_back({{"type", "integer"}, {"minimum", 123456 + i}, {"maximum", 987654321 + i}});
+  EXPECT_EQ(grammar_of(schema_format(ranges.dump())).error().code, "constrain.complex");
+
   // Combinations that multiply.
   OrderedJson bomb = {{"allOf", OrderedJson::array()}};
   for (int i = 0; i < 20; ++i) bomb["allOf"].push_back({{"anyOf", {{{"minimum", i}}, {{"maximum", 100 + i}}}}});
