@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <optional>
 
 #include "base/guarded.h"
 #include "serve/api/prepare.h"
@@ -23,12 +24,30 @@ std::string request_id(ServiceState& state, const ApiRequest& api, const HttpReq
   return wished.empty() ? state.next_id() : wished;
 }
 
+// A request on its way from thread to thread.
+struct Preparing {
+  std::shared_ptr<PendingRequest> pending;
+  std::shared_ptr<Exchange> exchange;
+  std::shared_ptr<InFlightGuard> in_flight;
+  OpenReply::Time arrived;
+  PrepareOptions how;
+  HttpRequest http{};
+  std::optional<Result<ApiRequest>> api{};
+};
+
 Result<ApiRequest> prepare(const ServiceState& state, const HttpRequest& http, const PrepareOptions& how) {
   return guarded("prepare the request", [&]() -> Result<ApiRequest> {
     MORACLE_ASSIGN(RequestBody body, parse_body(http.body));
     MORACLE_ASSIGN(ApiRequest api, http.route->generation->read(std::move(body), state.options.strict));
     MORACLE_TRY(prepare_request(api, *state.model()->text, how));
     return api;
+  });
+}
+
+Result<ApiRequest> hold(ApiRequest&& api, const PrepareOptions& how) {
+  return guarded("prepare the request's grammar", [&]() -> Result<ApiRequest> {
+    MORACLE_TRY(hold_request(api, how));
+    return std::move(api);
   });
 }
 
@@ -55,6 +74,19 @@ std::shared_ptr<OpenReply> make_reply(ServiceState& state, HttpRequest&& http, s
   return reply;
 }
 
+void start(ServiceState& state, const std::shared_ptr<Preparing>& request) {
+  auto http = without_body(std::move(request->http));
+  state.server->post([&state, request, http = std::move(http)] {
+    const std::shared_ptr<Exchange> exchange = std::move(request->exchange);  // ends on this thread
+    if (request->pending->disconnected()) return;
+    if (request->api->ok()) {
+      make_reply(state, std::move(*http), exchange, std::move(request->api->value()), request->arrived)->start();
+    } else {
+      state.answer(*http, *exchange, state.error_reply(request->api->error(), http->route));
+    }
+  });
+}
+
 }  // namespace
 
 void begin_generation(ServiceState& state, HttpRequest&& request, std::shared_ptr<Exchange> exchange) {
@@ -65,19 +97,21 @@ void begin_generation(ServiceState& state, HttpRequest&& request, std::shared_pt
                            .max_replies = state.model()->max_queue,
                            .outputs = state.model()->outputs.get(),
                            .known = [&state](const std::string& name) { return state.check_model(name); }};
-  auto in_flight = std::make_shared<InFlightGuard>(state.preparing);
-  state.worker.post([=, &state, in_flight = std::move(in_flight)]() mutable {
-    auto accepted = pending->accept();
+  auto preparing = std::make_shared<Preparing>(Preparing{.pending = std::move(pending),
+                                                         .exchange = std::move(exchange),
+                                                         .in_flight = std::make_shared<InFlightGuard>(state.preparing),
+                                                         .arrived = arrived,
+                                                         .how = how});
+  state.worker.post([&state, preparing = std::move(preparing)] {
+    auto accepted = preparing->pending->accept();
     if (!accepted) return;
-    auto api = std::make_shared<Result<ApiRequest>>(prepare(state, *accepted, how));
-    auto http = without_body(*std::move(accepted));
-    state.server->post([=, &state, exchange = std::move(exchange), in_flight = std::move(in_flight)]() mutable {
-      if (pending->disconnected()) return;
-      if (api->ok()) {
-        make_reply(state, std::move(*http), std::move(exchange), std::move(api->value()), arrived)->start();
-      } else {
-        state.answer(*http, *exchange, state.error_reply(api->error(), http->route));
-      }
+    preparing->http = *std::move(accepted);
+    preparing->api = prepare(state, preparing->http, preparing->how);
+    if (!preparing->api->ok() || !is_held(preparing->api->value())) return start(state, preparing);
+    state.holder.post([&state, preparing] {
+      if (preparing->pending->disconnected()) return;
+      preparing->api = hold(std::move(preparing->api->value()), preparing->how);
+      start(state, preparing);
     });
   });
 }

@@ -28,7 +28,7 @@ Service::Service(ServiceOptions options, AccessRules rules, EventLog& log)
     : state_(std::move(options), std::move(rules), log) {}
 
 Service::~Service() {
-  state_.worker.stop();
+  stop_preparing();
 }
 
 void Service::set_draining() {

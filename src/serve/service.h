@@ -25,8 +25,11 @@ class Service final : public HttpHandler {
   void set_ready(const ServedModel& model) { state_.set_ready(model); }
   // Runs `work` on the thread that prepares requests, in its turn.
   void post_preparing(std::function<void()> work) { state_.worker.post(std::move(work)); }
-  // Ends that thread. What it had not begun is dropped.
-  void stop_preparing() { state_.worker.stop(); }
+  // Ends the threads that prepare and compile. What they had not begun is dropped.
+  void stop_preparing() {
+    state_.worker.stop();
+    state_.holder.stop();
+  }
 
   // On the I/O thread.
   void set_draining();

@@ -64,6 +64,9 @@ class InFlightGuard {
   std::atomic<std::size_t>& count_;
 };
 
+// A thread that compiles has a sixth of a core where all cores compute.
+inline constexpr int kHolderNiceness = 8;
+
 // Used on the I/O thread; what other threads may call says so.
 struct ServiceState {
   ServiceState(ServiceOptions chosen, AccessRules rules, EventLog& events);
@@ -91,8 +94,9 @@ struct ServiceState {
   const ServiceOptions options;
   const Access access;
   EventLog& log;
-  HttpServer* server = nullptr;  // before the first request
-  Worker worker;                 // prepares requests: templates, tokens
+  HttpServer* server = nullptr;    // before the first request
+  Worker worker;                   // prepares requests: templates, tokens
+  Worker holder{kHolderNiceness};  // compiles what replies are held to
   Metrics metrics;
   ExpertCounters routing;
   std::atomic<double> progress{0};  // of the load

@@ -1,5 +1,7 @@
-// One thread that does what must not hold up the I/O thread: templates, tokenizing, parsing.
+// One thread that does what must not hold up the I/O thread: templates, tokenizing, parsing, grammars.
 #pragma once
+
+#include <sys/resource.h>
 
 #include <condition_variable>
 #include <deque>
@@ -13,7 +15,8 @@ namespace moracle::serve {
 
 class Worker {
  public:
-  Worker() : thread_([this] { run(); }) {}
+  // `niceness`: by which other threads go before this one, as nice(2) has it.
+  explicit Worker(int niceness = 0) : niceness_(niceness), thread_([this] { run(); }) {}
   ~Worker() { stop(); }
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -39,6 +42,8 @@ class Worker {
 
  private:
   void run() {
+    // Of this thread alone, as Linux has it; one that may not is no worse than it was.
+    if (niceness_ > 0) static_cast<void>(setpriority(PRIO_PROCESS, 0, niceness_));
     for (;;) {
       std::function<void()> work;
       {
@@ -60,6 +65,7 @@ class Worker {
   std::condition_variable wake_;
   std::deque<std::function<void()>> queue_;
   bool stopping_ = false;
+  int niceness_;
   std::thread thread_;  // last: it uses the rest
 };
 

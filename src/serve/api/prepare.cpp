@@ -220,9 +220,11 @@ Result<> complete(ApiRequest& request, const ModelText& text, const PrepareOptio
     request.prompts.push_back(std::move(prompt));
   }
   MORACLE_TRY(resolve_settings(request, text));
-  const bool may_call = request.kind == GenerationApi::chat && request.tools.may_call();
-  MORACLE_TRY(may_call ? hold_calls(request, options.outputs) : hold_output(request, options.outputs));
   return check_room(request, options.context);
+}
+
+bool may_call(const ApiRequest& request) {
+  return request.kind == GenerationApi::chat && request.tools.may_call();
 }
 
 // A member of /tokenize that the table of fields has for another endpoint, or not at all.
@@ -264,6 +266,16 @@ Request ApiRequest::engine_request(std::size_t index) const {
 Result<> prepare_request(ApiRequest& request, const ModelText& text, const PrepareOptions& options) {
   auto completed = complete(request, text, options);
   if (!completed.ok()) return request.places.named(std::move(completed).error());
+  return Ok{};
+}
+
+bool is_held(const ApiRequest& request) {
+  return request.output.has_value() || may_call(request);
+}
+
+Result<> hold_request(ApiRequest& request, const PrepareOptions& options) {
+  auto held = may_call(request) ? hold_calls(request, options.outputs) : hold_output(request, options.outputs);
+  if (!held.ok()) return request.places.named(std::move(held).error());
   return Ok{};
 }
 

@@ -26,9 +26,14 @@ struct PrepareOptions {
   ModelCheck known{};               // before templates and tokens; empty: all are
 };
 
-// Completes a request. Errors: those of `known`, of templates and tokenizer, "request.context", "request.limit"
-// (max_replies), "request.value", "model.token", "sampling.range", "config.range".
+// Completes a request but for hold_request(). Errors: those of `known`, of templates and tokenizer, "request.context",
+// "request.limit" (max_replies), "request.value", "model.token", "sampling.range", "config.range".
 Result<> prepare_request(ApiRequest& request, const ModelText& text, const PrepareOptions& options);
+
+// Whether a completed request's replies are held to anything.
+[[nodiscard]] bool is_held(const ApiRequest& request);
+// Compiles what they are held to, which may take seconds. Errors: those of output_error(), "request.unsupported".
+Result<> hold_request(ApiRequest& request, const PrepareOptions& options);
 
 // How many tokens a chat has before its reply. Errors: those of `known`, of templates and tokenizer.
 Result<std::int64_t> count_chat_tokens(const ApiRequest& request, const ModelText& text, const ModelCheck& known);

@@ -31,7 +31,9 @@ class ServePrepare : public ::testing::Test {
     text_ = std::make_unique<ModelText>(*std::move(text));
     MORACLE_ASSIGN(RequestBody parsed, parse_body(body));
     MORACLE_ASSIGN(ApiRequest request, read_request(api, std::move(parsed), false));
-    MORACLE_TRY(prepare_request(request, *text_, {.context = 2048, .max_replies = most_replies_, .known = known_}));
+    const PrepareOptions how{.context = 2048, .max_replies = most_replies_, .known = known_};
+    MORACLE_TRY(prepare_request(request, *text_, how));
+    MORACLE_TRY(hold_request(request, how));
     return request;
   }
   [[nodiscard]] Request completion(const std::string& more) {
