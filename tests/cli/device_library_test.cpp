@@ -122,9 +122,9 @@ TEST_F(DeviceLibraryCli, HasAGpuOfTooLittleMemory) {
   const std::string said = failure_of(MORACLE_BINARY);
   ::unsetenv("MORACLE_HOST_OBJECT_BYTES");
   EXPECT_EQ(plan.code, 0) << plan.err;
-  EXPECT_NE(plan.out.find("976.6 KiB free of 976.6 KiB"), std::string::npos) << plan.out;
+  EXPECT_NE(plan.out.find("957.0 KiB free of 976.6 KiB"), std::string::npos) << plan.out;
   const Json& machine = document.at("machines").at(1);
-  EXPECT_EQ(machine.at("free_bytes"), 1000000);
+  EXPECT_EQ(machine.at("free_bytes"), 980000) << "less a fiftieth, which the driver keeps";
   EXPECT_EQ(machine.at("fits"), false);
   const Json& room = machine.at("room");
   EXPECT_EQ(room.at("call_tokens"), 0);

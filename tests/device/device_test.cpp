@@ -189,7 +189,7 @@ TEST_F(DeviceTest, BoundOnMemoryNamesWhatIsLeft) {
     const auto second = device_->allocate(1025, "the second");
     ASSERT_FALSE(second.ok());
     EXPECT_EQ(second.error().code, "device.memory");
-    EXPECT_EQ(second.error().found, "1.0 KiB free of 100.0 KiB");
+    EXPECT_EQ(second.error().found, "1.0 KiB free of 8.0 GiB");
     EXPECT_TRUE(device_->allocate(1024, "the rest").ok());
   }
   EXPECT_EQ(*device_->room(), 4096U) << "what is released is there again";
