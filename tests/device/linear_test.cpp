@@ -83,7 +83,8 @@ TEST_F(LinearTest, FewTokensAreTheHosts) {
 // its sums is. On one order of sums all have the bits of their own calls.
 TEST_F(LinearTest, FusedLinearsAreEachItsOwn) {
   ThreadPool pool(2);
-  const std::int64_t rows[] = {50, 6, 37, 129, 24, 2};
+  // At least 6: of 2 outputs for a token, both are small in one of 50 draws, and the error relative to them large.
+  const std::int64_t rows[] = {50, 6, 37, 129, 24, 8};
   constexpr std::int64_t kCols = 272;
   for (const Scheme& scheme : kSchemes) {
     const Scheme& other = scheme.weight.element == Element::f32 ? kSchemes[3] : kSchemes[0];
