@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -31,20 +32,28 @@ class Graphs {
   ~Graphs() { ::unsetenv("MORACLE_CUDA_GRAPHS"); }
 };
 
-// Opens, loads, and runs a prompt and one token behind it, each with the logits of its last token.
-Result<std::vector<float>> run(const std::filesystem::path& folder, const Place& place) {
+using Ids = std::vector<std::int32_t>;
+const std::array<Ids, 3> kPrompts = {Ids{1, 5, 9, 2, 7, 3, 11}, Ids{2, 8, 10, 9, 7, 3, 12},
+                                     Ids{6, 20, 14, 37, 7, 3, 16}};
+
+// Opens, loads, and runs each prompt and one token behind it: the logits of the last tokens.
+Result<std::vector<std::vector<float>>> run(const std::filesystem::path& folder, const Place& place,
+                                            const Policy& policy = {}) {
   MORACLE_ASSIGN(const auto checkpoint, Checkpoint::open(folder));
-  MORACLE_ASSIGN(const auto plan, LoadPlan::make(checkpoint, place, {}, GpuModules::all));
+  MORACLE_ASSIGN(const auto plan, LoadPlan::make(checkpoint, place, policy, GpuModules::all));
   ThreadPool pool(2);
-  MORACLE_ASSIGN(const auto model, load_model(*plan, pool, {.kv_memory = kStateBytes}));
-  MORACLE_ASSIGN(const auto state, model->new_sequence());
-  std::vector<float> all;
-  for (const std::vector<std::int32_t>& ids : {std::vector<std::int32_t>{1, 5, 9, 2, 7, 3, 11}, {4}}) {
-    Ragged batch;
-    batch.add(*state, ids);
-    std::vector<float> logits;
-    MORACLE_TRY(batch.forward(*model, LogitRows::last_of_each, logits));
-    all.insert(all.end(), logits.begin(), logits.end());
+  MORACLE_ASSIGN(const auto model, load_model(*plan, pool, {.kv = KvType::bf16, .kv_memory = kStateBytes}));
+  std::vector<std::vector<float>> all;
+  for (const Ids& prompt : kPrompts) {
+    MORACLE_ASSIGN(const auto state, model->new_sequence());
+    std::vector<float>& both = all.emplace_back();
+    for (const Ids& ids : {prompt, Ids{4}}) {
+      Ragged batch;
+      batch.add(*state, ids);
+      std::vector<float> logits;
+      MORACLE_TRY(batch.forward(*model, LogitRows::last_of_each, logits));
+      both.insert(both.end(), logits.begin(), logits.end());
+    }
   }
   return all;
 }
@@ -70,8 +79,9 @@ std::vector<std::filesystem::path> folders() {
   return all;
 }
 
-// Every architecture, as far as the device has kernels for its sizes. Work runs when it is waited for, and memory of
-// the device is out of the host's reach.
+// Every architecture, as far as the device has kernels for its sizes, beside the reference kernels, which choose the
+// same experts on every machine: where two are nearly equal, one of a machine's own may choose the other. Work runs
+// when it is waited for, and memory of the device is out of the host's reach.
 TEST(WholeGpu, ComputesWhatTheHostDoes) {
   constexpr double kBound = 1e-2;  // several times the error of 16-bit activations on the host (docs/model.md)
   ASSERT_EQ(kNamed, 0);
@@ -79,7 +89,7 @@ TEST(WholeGpu, ComputesWhatTheHostDoes) {
   for (const std::filesystem::path& folder : folders()) {
     SCOPED_TRACE(folder.filename().string());
     const Graphs graphs(folder.filename() == "qwen2_moe");
-    const auto wanted = run(folder, {.host = probe_machine()});
+    const auto wanted = run(folder, {.host = probe_machine()}, {.pinned = "ref"});
     ASSERT_TRUE(wanted.ok()) << wanted.error().message();
     FakeDevice fake;
     fake.late_work = true;
@@ -90,7 +100,10 @@ TEST(WholeGpu, ComputesWhatTheHostDoes) {
       const auto found = run(folder, {.host = probe_machine(), .device = *device});
       if (found.ok()) {
         ASSERT_EQ(found->size(), wanted->size());
-        EXPECT_LT(relative_error(*found, *wanted), kBound);
+        std::array<double, kPrompts.size()> errors{};
+        for (std::size_t i = 0; i < errors.size(); ++i) errors[i] = relative_error((*found)[i], (*wanted)[i]);
+        std::ranges::sort(errors);
+        EXPECT_LT(errors[1], kBound) << errors[0] << ", " << errors[2];
         ++served;
       } else {
         EXPECT_EQ(found.error().code, "device.operation") << found.error().message();
