@@ -46,7 +46,7 @@ __all__ = ["Engine", "Prompt", "Reply", "Text", "ToolCall", "generate_options", 
 Messages = Sequence[dict[str, Any]]
 Text = Union[str, "Prompt", Sequence[int], Messages]
 
-_KINDS = {name: kind for name, kind in CGenerateOptions._fields_ if name in CHOSEN}
+_KINDS = {member[0]: member[1] for member in CGenerateOptions._fields_ if member[0] in CHOSEN}
 
 
 @dataclass(frozen=True)
