@@ -95,13 +95,7 @@ class Contract(unittest.TestCase):
                 self.assertEqual(list(value), [name for name in schema["properties"] if name in value])
                 self.assertEqual(len(choice["logprobs"]["content"]), len(choice["token_ids"]))
             # The same beside others, and to the end of a prefix that is stored.
-            others = [threading.Thread(target=served.post, args=("/v1/completions", {
-                "prompt": [7] * 20, "max_tokens": 60, "ignore_eos": True, "seed": i})) for i in range(6)]
-            for other in others:
-                other.start()
-            _, crowd = served.post("/v1/chat/completions", held)
-            for other in others:
-                other.join()
+            crowd = served.post_in_crowd("/v1/chat/completions", held, others=6, tokens=60)
             self.assertEqual([c["token_ids"] for c in crowd["choices"]], [c["token_ids"] for c in alone["choices"]])
 
             for extra, allowed in (

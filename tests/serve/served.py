@@ -7,6 +7,7 @@ import pathlib
 import re
 import signal
 import subprocess
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -62,6 +63,17 @@ class Served:
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, json.loads(error.read())
+
+    def post_in_crowd(self, path, body, others, tokens):
+        """The answer to a body that is posted beside `others` completions of `tokens` tokens each."""
+        crowd = [threading.Thread(target=self.post, args=("/v1/completions", {
+            "prompt": [7] * 20, "max_tokens": tokens, "ignore_eos": True, "seed": i})) for i in range(others)]
+        for other in crowd:
+            other.start()
+        _, answer = self.post(path, body)
+        for other in crowd:
+            other.join()
+        return answer
 
     def rests(self, seconds=20):
         """Whether nothing runs or waits any more within the time."""

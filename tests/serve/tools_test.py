@@ -7,7 +7,6 @@ import pathlib
 import shutil
 import sys
 import tempfile
-import threading
 import unittest
 import urllib.request
 
@@ -98,13 +97,7 @@ class Tools(unittest.TestCase):
                 self.assertTrue(all(len(choice["message"]["tool_calls"]) == 1 for choice in ended))
                 self.check_stream(served, {**body, "n": 1}, whole["choices"][0])
                 # The same beside others.
-                others = [threading.Thread(target=served.post, args=("/v1/completions", {
-                    "prompt": [7] * 20, "max_tokens": 80, "ignore_eos": True, "seed": i})) for i in range(4)]
-                for other in others:
-                    other.start()
-                _, crowd = served.post("/v1/chat/completions", body)
-                for other in others:
-                    other.join()
+                crowd = served.post_in_crowd("/v1/chat/completions", body, others=4, tokens=80)
                 self.assertEqual([c["token_ids"] for c in crowd["choices"]], [c["token_ids"] for c in whole["choices"]])
 
                 named = {"type": "function", "function": {"name": "now"}}
