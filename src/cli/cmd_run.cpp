@@ -32,7 +32,7 @@ Result<ChatPrompt> make_prompt(const ModelText& model, const std::string& text, 
   return prompt;
 }
 
-// One reply, whose calls of tools nobody answers.
+// One reply. Calls of tools in it get no result.
 Result<int> reply_once(Session& session, const RunOptions& options, const ReplyRequest& asked, Console& console) {
   MORACLE_ASSIGN(const auto state, session.model().new_sequence());
   const ReplyStyle style{.silent = options.json, .hide_reasoning = options.hide_reasoning};
@@ -47,7 +47,7 @@ Result<int> reply_once(Session& session, const RunOptions& options, const ReplyR
   return 0;
 }
 
-// Replies until one calls no tool, or nobody gives a result.
+// Replies until one calls no tool, or a result is missing.
 Result<int> reply_with_tools(Session& session, const RunOptions& options, const ToolChat& request,
                              const std::string& text, Console& console) {
   Conversation conversation(session, request, session.settings(), options.context, {}, request.callable);

@@ -27,7 +27,7 @@ bool leave_out_oldest_turn(OrderedJson& messages) {
   return true;
 }
 
-// What the conversation keeps of a reply. Calls that nobody answers, as those of a reply that was cut, are left out.
+// What the conversation keeps of a reply. Calls of a reply that was cut, which get no result, are left out.
 OrderedJson message_of(const Reply& reply) {
   OrderedJson message = {{"role", "assistant"}, {"content", reply.answer}};
   if (!reply.reasoning.empty()) message["reasoning_content"] = reply.reasoning;

@@ -32,7 +32,7 @@ struct ReplyRequest {
 
 // Shows reasoning dimmed on a terminal with colours, elsewhere between lines <think> and </think>, and calls once they
 // are whole. A terminal gets no control characters of the model. A call that is cut is left out. Ends after a signal,
-// and when nobody reads standard output any more.
+// and when standard output is closed.
 Result<Reply> generate_reply(Session& session, SequenceState& state, const ReplyRequest& request,
                              const ReplyStyle& style, Console& console);
 

@@ -13,7 +13,6 @@ namespace {
 
 constexpr std::string_view kSpace = " \t\r\n";
 constexpr int kMostLeadingSpaces = 2;  // tokens between reasoning and the answer
-constexpr std::string_view kAnswerChannel = "final";
 
 using Stage = ReplyStage;
 
@@ -42,9 +41,9 @@ class AnswerConstraint final : public Constraint {
         remove(mask, ends_);
         return remove(mask, vocabulary_->channels->marks);
       case Stage::opened:
-        return only(mask, vocabulary_->channels->channel);
+        return keep_only(mask, {&vocabulary_->channels->channel, 1});
       case Stage::between:
-        return only(mask, vocabulary_->channels->start);
+        return keep_only(mask, {&vocabulary_->channels->start, 1});
       case Stage::name:
       case Stage::role:
         return header_->narrow(mask);
@@ -101,22 +100,16 @@ class AnswerConstraint final : public Constraint {
       }
     };
     if (id == mark_of_stage()) {
-      enter(stage_ == Stage::between   ? Stage::role
-            : stage_ == Stage::thought ? Stage::between
-            : stage_ != Stage::name    ? Stage::name
-            : tail_ == kAnswerChannel  ? Stage::answer
-                                       : Stage::thought);
+      enter(stage_ == Stage::between           ? Stage::role
+            : stage_ == Stage::thought         ? Stage::between
+            : stage_ != Stage::name            ? Stage::name
+            : tail_ == harmony::kAnswerChannel ? Stage::answer
+                                               : Stage::thought);
       return;
     }
     if (stage_ != Stage::name && stage_ != Stage::role) return;
     header_->advance(id);
-    tail_ += text_of(id);
-  }
-
-  [[nodiscard]] std::string_view text_of(std::int32_t id) const {
-    const auto& texts = vocabulary_->texts;
-    return id >= 0 && static_cast<std::size_t>(id) < texts.size() ? texts[static_cast<std::size_t>(id)]
-                                                                  : std::string_view();
+    tail_ += vocabulary_->text_of(id);
   }
 
   [[nodiscard]] bool is_space(std::int32_t id) const {
@@ -127,7 +120,7 @@ class AnswerConstraint final : public Constraint {
   bool closes(std::int32_t id) {
     if (vocabulary_->close) return id == *vocabulary_->close;
     const std::string& close = vocabulary_->format.close();
-    tail_ += text_of(id);
+    tail_ += vocabulary_->text_of(id);
     const std::size_t found = tail_.find(close);
     if (found == std::string::npos) {
       tail_.erase(0, tail_.size() - std::min(tail_.size(), close.size() - 1));
@@ -146,11 +139,6 @@ class AnswerConstraint final : public Constraint {
   }
   static void remove(std::span<std::uint32_t> mask, std::span<const std::int32_t> ids) {
     for (const std::int32_t id : ids) set_in_mask(mask, id, false);
-  }
-  static void only(std::span<std::uint32_t> mask, std::int32_t id) {
-    const bool allowed = in_mask(mask, id);
-    std::fill(mask.begin(), mask.end(), 0U);
-    set_in_mask(mask, id, allowed);
   }
 
   std::shared_ptr<const ReplyVocabulary> vocabulary_;
@@ -201,7 +189,7 @@ Result<ReplyVocabulary::Channels> channels_of(const Tokenizer& tokenizer, Gramma
   channels.message = *tokenizer.token_to_id(harmony::kMessage);
   channels.end = *tokenizer.token_to_id(harmony::kEnd);
   MORACLE_ASSIGN(channels.role, one_of(compiler, {"assistant"}));
-  MORACLE_ASSIGN(channels.name, one_of(compiler, {"analysis", std::string(kAnswerChannel)}));
+  MORACLE_ASSIGN(channels.name, one_of(compiler, {"analysis", std::string(harmony::kAnswerChannel)}));
   return channels;
 }
 
@@ -247,7 +235,7 @@ ReplyStage first_stage(const ReplyVocabulary& vocabulary, std::string_view promp
   if (has(harmony::kEnd) || has(harmony::kReturn) || has(harmony::kCall)) return Stage::between;
   if (!has(harmony::kChannel)) return Stage::opened;
   if (!has(harmony::kMessage)) return Stage::name;
-  return has(kAnswerChannel) ? Stage::answer : Stage::thought;
+  return has(harmony::kAnswerChannel) ? Stage::answer : Stage::thought;
 }
 
 std::vector<std::string> reply_texts(const Tokenizer& tokenizer, const ReplyFormat& format) {

@@ -1,6 +1,7 @@
 // Holds the answer of a reply to a grammar, and leaves the reasoning in front of it free.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -31,6 +32,12 @@ struct ReplyVocabulary {
     std::shared_ptr<const ConstraintSource> role{}, name{};
   };
   std::optional<Channels> channels{};
+
+  // Empty: the token adds none, or there is none of that id.
+  [[nodiscard]] std::string_view text_of(std::int32_t id) const {
+    const auto at = static_cast<std::size_t>(id);
+    return id >= 0 && at < texts.size() ? std::string_view(texts[at]) : std::string_view();
+  }
 };
 
 // The parts of a reply, one of which each token belongs to.

@@ -15,4 +15,6 @@ inline constexpr std::string_view kReturn = "<|return|>";  // ends the reply
 inline constexpr std::string_view kCall = "<|call|>";      // ends the reply with a call of a tool
 inline constexpr std::array kMarks = {kStart, kChannel, kConstrain, kMessage, kEnd, kReturn, kCall};
 
+inline constexpr std::string_view kAnswerChannel = "final";
+
 }  // namespace moracle::harmony

@@ -72,13 +72,6 @@ class CallWatch final : public Constraint {
   [[nodiscard]] bool in_text() const { return place_ != Place::call && place_ != Place::over; }
   [[nodiscard]] const ReplyFormat& format() const { return watched_->vocabulary->format; }
 
-  static void keep_only(std::span<std::uint32_t> mask, std::span<const std::int32_t> ids) {
-    std::vector<std::int32_t> kept;
-    std::copy_if(ids.begin(), ids.end(), std::back_inserter(kept), [&](std::int32_t id) { return in_mask(mask, id); });
-    std::fill(mask.begin(), mask.end(), 0U);
-    for (const std::int32_t id : kept) set_in_mask(mask, id, true);
-  }
-
   void begin_call(std::unique_ptr<Constraint> call) {
     call_ = std::move(call);
     place_ = Place::call;
@@ -104,8 +97,7 @@ class CallWatch final : public Constraint {
       if (closes || place_ == Place::begin) place_ = Place::answer;
       if (opens || closes || format().mark_of(id) != format().calls()->part) return tail_.clear();
     }
-    const auto& texts = vocabulary.texts;
-    if (id >= 0 && static_cast<std::size_t>(id) < texts.size()) tail_ += texts[static_cast<std::size_t>(id)];
+    tail_ += vocabulary.text_of(id);
     while (in_text() && step()) {
     }
     constexpr std::size_t kLongestTail = 64;
@@ -207,7 +199,7 @@ std::shared_ptr<const ConstraintSource> watch_calls(std::shared_ptr<const ReplyV
                                                     std::shared_ptr<const CallOpenings> openings,
                                                     std::shared_ptr<const Grammar> call, std::string_view prompt,
                                                     bool single) {
-  const bool reasons = prompt.substr(0, prompt.find_last_not_of(kSpace) + 1).ends_with(vocabulary->format.open());
+  const bool reasons = first_stage(*vocabulary, prompt) == ReplyStage::reasoning;
   return std::make_shared<WatchSource>(
       std::make_shared<Watched>(Watched{std::move(vocabulary), std::move(openings), std::move(call), single, reasons}));
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "text/constrain/token_mask.h"
+#include "text/reply/harmony.h"
 
 namespace moracle {
 
@@ -13,7 +14,6 @@ namespace {
 
 constexpr std::string_view kRole = "assistant";
 constexpr std::string_view kRecipient = "to=";
-constexpr std::string_view kAnswerChannel = "final";
 
 struct HeldChannels {
   std::shared_ptr<const ReplyVocabulary> vocabulary;
@@ -62,7 +62,7 @@ class ChannelCalls final : public Constraint {
         inner_->advance(id);
         if (id != marks.message) return add_text(id);
         place_ = Place::inner;
-        if (header_.find(kRecipient) == std::string::npos) enter_body(header_.ends_with(kAnswerChannel));
+        if (header_.find(kRecipient) == std::string::npos) enter_body(header_.ends_with(harmony::kAnswerChannel));
         return;
       case Place::body:
         if (id == marks.start) return enter_header({});
@@ -97,19 +97,12 @@ class ChannelCalls final : public Constraint {
     inner_ = held ? held_->form.answer->start(ends_) : nullptr;
   }
 
-  void add_text(std::int32_t id) {
-    const auto& texts = held_->vocabulary->texts;
-    if (id >= 0 && static_cast<std::size_t>(id) < texts.size()) header_ += texts[static_cast<std::size_t>(id)];
-  }
+  void add_text(std::int32_t id) { header_ += held_->vocabulary->text_of(id); }
 
   void narrow_between(std::span<std::uint32_t> mask) const {
-    std::vector<std::int32_t> kept;
-    if (in_mask(mask, channels().start)) kept.push_back(channels().start);
-    for (const std::int32_t id : ends_) {
-      if (held_->form.may_end && in_mask(mask, id)) kept.push_back(id);
-    }
-    std::fill(mask.begin(), mask.end(), 0U);
-    for (const std::int32_t id : kept) set_in_mask(mask, id, true);
+    std::vector<std::int32_t> kept = {channels().start};
+    if (held_->form.may_end) kept.insert(kept.end(), ends_.begin(), ends_.end());
+    keep_only(mask, kept);
   }
 
   std::shared_ptr<const HeldChannels> held_;
