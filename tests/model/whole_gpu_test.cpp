@@ -37,12 +37,11 @@ const std::array<Ids, 3> kPrompts = {Ids{1, 5, 9, 2, 7, 3, 11}, Ids{2, 8, 10, 9,
                                      Ids{6, 20, 14, 37, 7, 3, 16}};
 
 // Opens, loads, and runs each prompt and one token behind it: the logits of the last tokens.
-Result<std::vector<std::vector<float>>> run(const std::filesystem::path& folder, const Place& place,
-                                            const Policy& policy = {}) {
+Result<std::vector<std::vector<float>>> run(const std::filesystem::path& folder, const Place& place) {
   MORACLE_ASSIGN(const auto checkpoint, Checkpoint::open(folder));
-  MORACLE_ASSIGN(const auto plan, LoadPlan::make(checkpoint, place, policy, GpuModules::all));
+  MORACLE_ASSIGN(const auto plan, LoadPlan::make(checkpoint, place, {}, GpuModules::all));
   ThreadPool pool(2);
-  MORACLE_ASSIGN(const auto model, load_model(*plan, pool, {.kv = KvType::bf16, .kv_memory = kStateBytes}));
+  MORACLE_ASSIGN(const auto model, load_model(*plan, pool, {.kv_memory = kStateBytes}));
   std::vector<std::vector<float>> all;
   for (const Ids& prompt : kPrompts) {
     MORACLE_ASSIGN(const auto state, model->new_sequence());
@@ -89,7 +88,7 @@ TEST(WholeGpu, ComputesWhatTheHostDoes) {
   for (const std::filesystem::path& folder : folders()) {
     SCOPED_TRACE(folder.filename().string());
     const Graphs graphs(folder.filename() == "qwen2_moe");
-    const auto wanted = run(folder, {.host = probe_machine()}, {.pinned = "ref"});
+    const auto wanted = run(folder, {.host = probe_machine()});
     ASSERT_TRUE(wanted.ok()) << wanted.error().message();
     FakeDevice fake;
     fake.late_work = true;

@@ -51,12 +51,14 @@ inline std::string checkpoint_folder(const std::string& name) {
   return (data_dir() / "checkpoints" / name).string();
 }
 
-// Two threads; `kv` may be null.
-inline moracle_engine* opened_engine(const std::string& folder, const char* kv = nullptr) {
+// Two threads; `kv` and `tool_format` may be null.
+inline moracle_engine* opened_engine(const std::string& folder, const char* kv = nullptr,
+                                     const char* tool_format = nullptr) {
   moracle_engine_options options{};
   options.size = sizeof options;
   options.threads = 2;
   options.kv = kv;
+  options.tool_format = tool_format;
   moracle_engine* engine = nullptr;
   CallError error;
   EXPECT_EQ(moracle_engine_open(folder.c_str(), &options, &engine, &error.error), MORACLE_OK) << error.message();

@@ -27,15 +27,7 @@ class CTools : public ::testing::Test {
                                            "{% endfor %}{% endfor %}\n"});
   }
   [[nodiscard]] moracle_engine* open(const char* format) const {
-    moracle_engine_options options{};
-    options.size = sizeof options;
-    options.threads = 1;
-    options.tool_format = format;
-    moracle_engine* engine = nullptr;
-    CallError error;
-    EXPECT_EQ(moracle_engine_open(folder_.path().c_str(), &options, &engine, &error.error), MORACLE_OK)
-        << error.message();
-    return engine;
+    return opened_engine(folder_.path(), nullptr, format);
   }
   static moracle_generate_options asking(std::int64_t tokens = 1500) {
     moracle_generate_options options = greedy(tokens);
