@@ -77,7 +77,7 @@ Maybe Interpreter::evaluate_items(const Expr& expr, const ScopePtr& scope) {
     if (!value) return std::nullopt;
     items.push_back(std::move(*value));
   }
-  return sequence(std::move(items), expr.kind == ExprKind::tuple ? Flavour::tuple : Flavour::list);
+  return sequence(std::move(items), expr.kind == ExprKind::tuple ? SequenceKind::tuple : SequenceKind::list);
 }
 
 Maybe Interpreter::evaluate_dict(const Expr& expr, const ScopePtr& scope) {

@@ -121,13 +121,13 @@ Maybe Interpreter::made_text(std::string bytes, bool markup) {
   return Value::text(std::move(bytes), markup);
 }
 
-Maybe Interpreter::sequence(std::vector<Value> items, Flavour flavour) {
+Maybe Interpreter::sequence(std::vector<Value> items, SequenceKind kind) {
   if (!room_for(items.size())) return std::nullopt;
-  return made_sequence(std::move(items), flavour);
+  return made_sequence(std::move(items), kind);
 }
 
-Maybe Interpreter::made_sequence(std::vector<Value> items, Flavour flavour) {
-  auto made = std::make_shared<const Sequence>(std::move(items), flavour);
+Maybe Interpreter::made_sequence(std::vector<Value> items, SequenceKind kind) {
+  auto made = std::make_shared<const Sequence>(std::move(items), kind);
   if (made->depth > limits_.depth) return limit("a value nested too deeply");
   return Value(Value::Data(SequencePtr(std::move(made))));
 }

@@ -85,9 +85,9 @@ class Interpreter {
   Maybe text(std::string_view bytes, bool markup = false);
   // Of a text whose room was taken, which may have grown by case mapping or the like.
   Maybe made_text(std::string bytes, bool markup = false);
-  Maybe sequence(std::vector<Value> items, Flavour flavour = Flavour::list);
+  Maybe sequence(std::vector<Value> items, SequenceKind kind = SequenceKind::list);
   // The same where room_for() was asked.
-  Maybe made_sequence(std::vector<Value> items, Flavour flavour = Flavour::list);
+  Maybe made_sequence(std::vector<Value> items, SequenceKind kind = SequenceKind::list);
   Maybe iterator(std::vector<Value> items);
   // One text of texts.
   Maybe join(const std::vector<Value>& texts, std::string_view separator);

@@ -60,11 +60,11 @@ bool Value::hashable() const {
   return !list || list->hashable;
 }
 
-Sequence::Sequence(std::vector<Value> values, Flavour kind)
-    : items(std::move(values)), flavour(kind), hashable(kind != Flavour::list) {
+Sequence::Sequence(std::vector<Value> values, SequenceKind of)
+    : items(std::move(values)), kind(of), hashable(of != SequenceKind::list) {
   for (const Value& item : items) {
     depth = std::max(depth, 1 + item.depth());
-    if (flavour == Flavour::tuple) hashable = hashable && item.hashable();
+    if (of == SequenceKind::tuple) hashable = hashable && item.hashable();
   }
 }
 
@@ -82,9 +82,9 @@ std::string_view Value::type_name() const {
   static constexpr std::string_view kNames[] = {"Undefined", "NoneType", "bool",      "int",       "float",   "str",
                                                 "list",      "dict",     "generator", "Namespace", "function"};
   if (const auto* list = sequence()) {
-    static constexpr std::string_view kFlavours[] = {"list",      "tuple",       "range",
-                                                     "dict_keys", "dict_values", "dict_items"};
-    return kFlavours[static_cast<std::size_t>(list->flavour)];
+    static constexpr std::string_view kTypeNames[] = {"list",      "tuple",       "range",
+                                                      "dict_keys", "dict_values", "dict_items"};
+    return kTypeNames[static_cast<std::size_t>(list->kind)];
   }
   return kNames[data_.index()];
 }

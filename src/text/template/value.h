@@ -89,14 +89,14 @@ struct Text {
   bool markup = false;
 };
 
-enum class Flavour : std::uint8_t { list, tuple, range, keys, values, items };
+enum class SequenceKind : std::uint8_t { list, tuple, range, keys, values, items };
 
 // `depth` of a container is one more than the deepest value inside. It is bounded when a container is made, so that
 // comparing, printing and destroying values may recurse. Only the interpreter walks a value, and takes steps for it.
 struct Sequence {
-  Sequence(std::vector<Value> values, Flavour kind);
+  Sequence(std::vector<Value> values, SequenceKind of);
   std::vector<Value> items;
-  Flavour flavour;
+  SequenceKind kind;
   int depth = 1;
   bool hashable;
   std::int64_t start = 0, stop = 0, step = 1;  // of a range

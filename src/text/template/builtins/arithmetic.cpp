@@ -49,7 +49,7 @@ Maybe Interpreter::binary(std::string_view op, const Value& a, const Value& b) {
   if (b.is_undefined()) return undefined_error(b);
   if (op == "+") return add(a, b);
   if (op == "*") return multiply(a, b);
-  if (const auto* view = a.sequence(); op == "-" && view && view->flavour > Flavour::range)
+  if (const auto* view = a.sequence(); op == "-" && view && view->kind > SequenceKind::range)
     return fail("template.unsupported", "a difference of " + std::string(a.type_name()) + ": a set has no order");
   if (!a.is_number() || !b.is_number())
     return type_error("unsupported operand type(s) for " + std::string(op) + ": '" + std::string(a.type_name()) +
@@ -79,13 +79,13 @@ Maybe Interpreter::add(const Value& a, const Value& b) {
     return Value::text(std::move(out), left->markup || right->markup);
   }
   const auto *left = a.sequence(), *right = b.sequence();
-  if (left && right && left->flavour == right->flavour && left->flavour <= Flavour::tuple) {
+  if (left && right && left->kind == right->kind && left->kind <= SequenceKind::tuple) {
     if (!room_for(left->items.size() + right->items.size())) return std::nullopt;
     std::vector<Value> items;
     items.reserve(left->items.size() + right->items.size());
     items.insert(items.end(), left->items.begin(), left->items.end());
     items.insert(items.end(), right->items.begin(), right->items.end());
-    return made_sequence(std::move(items), left->flavour);
+    return made_sequence(std::move(items), left->kind);
   }
   return type_error("unsupported operand type(s) for +: '" + std::string(a.type_name()) + "' and '" +
                     std::string(b.type_name()) + "'");
@@ -100,7 +100,7 @@ Maybe Interpreter::multiply(const Value& a, const Value& b) {
 
 Maybe Interpreter::repeat(const Value& value, std::int64_t times) {
   const auto* list = value.sequence();
-  const bool repeats = list && list->flavour <= Flavour::tuple;
+  const bool repeats = list && list->kind <= SequenceKind::tuple;
   if (!value.text() && !repeats)
     return type_error("can't multiply sequence by '" + std::string(value.type_name()) + "'");
   const std::size_t size = list ? list->items.size() : value.text()->bytes.size();
@@ -112,7 +112,7 @@ Maybe Interpreter::repeat(const Value& value, std::int64_t times) {
     std::vector<Value> items;
     items.reserve(size * count);
     for (std::size_t i = 0; i < count; ++i) items.insert(items.end(), list->items.begin(), list->items.end());
-    return made_sequence(std::move(items), list->flavour);
+    return made_sequence(std::move(items), list->kind);
   }
   std::string out;
   out.reserve(size * count);

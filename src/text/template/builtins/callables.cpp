@@ -58,7 +58,7 @@ bool Macro::bind_parameters(Interpreter& in, Arguments& arguments, const ScopePt
   }
   if (stmt_.takes_rest) {
     const auto from = static_cast<std::ptrdiff_t>(std::min(count, arguments.positional.size()));
-    Maybe made = in.sequence({arguments.positional.begin() + from, arguments.positional.end()}, Flavour::tuple);
+    Maybe made = in.sequence({arguments.positional.begin() + from, arguments.positional.end()}, SequenceKind::tuple);
     if (!made || !in.set_name(scope.get(), "varargs", std::move(*made))) return false;
   } else if (arguments.positional.size() > count) {
     in.type_error("macro '" + shortened(stmt_.text, kNameBytes) + "' takes not more than " + std::to_string(count) +

@@ -147,7 +147,7 @@ std::optional<std::vector<Value>> pairs(Interpreter& in, const Dict& dict) {
   std::vector<Value> out;
   out.reserve(dict.size());
   for (const auto& [key, value] : dict.items()) {
-    Maybe pair = in.sequence({key, value}, Flavour::tuple);
+    Maybe pair = in.sequence({key, value}, SequenceKind::tuple);
     if (!pair) return std::nullopt;
     out.push_back(std::move(*pair));
   }

@@ -165,7 +165,7 @@ Maybe format(Interpreter& in, const Value& value, Arguments& arguments) {
   if (!arguments.named.empty() && !arguments.positional.empty())
     return in.type_error("format takes either positional or named arguments");
   if (arguments.named.empty()) {
-    const Maybe values = in.sequence(std::move(arguments.positional), Flavour::tuple);
+    const Maybe values = in.sequence(std::move(arguments.positional), SequenceKind::tuple);
     return values ? format_percent(in, text->text()->bytes, *values) : std::nullopt;
   }
   auto named = std::make_shared<Dict>();

@@ -66,7 +66,7 @@ Maybe make_range(Interpreter& in, Arguments& arguments) {
   std::vector<Value> items;
   items.reserve(static_cast<std::size_t>(count));
   for (std::int64_t i = 0; i < count; ++i) items.push_back(Value::integer(start + i * step));
-  auto made = std::make_shared<Sequence>(std::move(items), Flavour::range);
+  auto made = std::make_shared<Sequence>(std::move(items), SequenceKind::range);
   made->start = start;
   made->stop = stop;
   made->step = step;

@@ -156,7 +156,7 @@ bool Dumper::value(const Value& value, int level) {
     out += json_number(*real);
   } else if (const auto* string = value.text()) {
     return quoted(string->bytes);
-  } else if (const auto* items = value.sequence(); items && items->flavour <= Flavour::tuple) {
+  } else if (const auto* items = value.sequence(); items && items->kind <= SequenceKind::tuple) {
     return list(items->items, level);
   } else if (const auto* map = value.dict()) {
     return dict(*map, level);

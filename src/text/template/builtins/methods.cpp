@@ -85,7 +85,7 @@ Maybe affix_method(Interpreter& in, const Value& self, Arguments& arguments) {
   if (!text) return std::nullopt;
   const Value& given = *(*bound)[0];
   const auto* list = given.sequence();
-  const bool several = list && list->flavour == Flavour::tuple;
+  const bool several = list && list->kind == SequenceKind::tuple;
   for (std::size_t i = 0; i < (several ? list->items.size() : 1); ++i) {
     const Value& candidate = several ? list->items[i] : given;
     if (!candidate.text())
@@ -183,11 +183,11 @@ Maybe partition_method(Interpreter& in, const Value& self, Arguments& arguments)
   if (*at == std::string::npos) {
     return in.sequence(
         from_right ? std::vector<Value>{*nothing, *nothing, self} : std::vector<Value>{self, *nothing, *nothing},
-        Flavour::tuple);
+        SequenceKind::tuple);
   }
   const Maybe before = in.text(std::string_view(text).substr(0, *at));
   const Maybe after = before ? in.text(std::string_view(text).substr(*at + separator.size())) : std::nullopt;
-  return after ? in.sequence({*before, *(*bound)[0], *after}, Flavour::tuple) : std::nullopt;
+  return after ? in.sequence({*before, *(*bound)[0], *after}, SequenceKind::tuple) : std::nullopt;
 }
 
 // ljust, rjust, center and zfill.
@@ -236,26 +236,26 @@ Maybe case_method(Interpreter& in, const Value& self, Arguments& arguments) {
                                             : std::nullopt;
 }
 
-Maybe dict_view(Interpreter& in, const Value& self, Flavour flavour) {
+Maybe dict_view(Interpreter& in, const Value& self, SequenceKind kind) {
   if (!in.room_for(self.dict()->size())) return std::nullopt;
   std::vector<Value> items;
   items.reserve(self.dict()->size());
   for (const auto& [key, value] : self.dict()->items()) {
-    if (flavour == Flavour::items) {
-      Maybe pair = in.sequence({key, value}, Flavour::tuple);
+    if (kind == SequenceKind::items) {
+      Maybe pair = in.sequence({key, value}, SequenceKind::tuple);
       if (!pair) return std::nullopt;
       items.push_back(std::move(*pair));
     } else {
-      items.push_back(flavour == Flavour::keys ? key : value);
+      items.push_back(kind == SequenceKind::keys ? key : value);
     }
   }
-  return in.made_sequence(std::move(items), flavour);
+  return in.made_sequence(std::move(items), kind);
 }
 
-template <Flavour flavour>
+template <SequenceKind kind>
 Maybe view_method(Interpreter& in, const Value& self, Arguments& arguments) {
   if (!bind(in, "items", arguments, {})) return std::nullopt;
-  return dict_view(in, self, flavour);
+  return dict_view(in, self, kind);
 }
 
 Maybe get_method(Interpreter& in, const Value& self, Arguments& arguments) {
@@ -345,9 +345,9 @@ constexpr MethodEntry kTextMethods[] = {
 };
 
 constexpr MethodEntry kDictMethods[] = {
-    {"items", TextCost::none, view_method<Flavour::items>},
-    {"keys", TextCost::none, view_method<Flavour::keys>},
-    {"values", TextCost::none, view_method<Flavour::values>},
+    {"items", TextCost::none, view_method<SequenceKind::items>},
+    {"keys", TextCost::none, view_method<SequenceKind::keys>},
+    {"values", TextCost::none, view_method<SequenceKind::values>},
     {"get", TextCost::none, get_method},
     {"copy", TextCost::none, copy_method},
 };
@@ -389,8 +389,9 @@ std::span<const MethodEntry> list_methods() {
 Maybe find_method(Interpreter& in, const Value& self, std::string_view name) {
   if (self.text()) return find_in(in, kTextMethods, self, name);
   const auto* list = self.sequence();
-  const bool plain = list && list->flavour <= Flavour::tuple;
-  if ((self.dict() || (list && list->flavour == Flavour::list)) && is_refused(self, name)) return in.unsafe(self, name);
+  const bool plain = list && list->kind <= SequenceKind::tuple;
+  if ((self.dict() || (list && list->kind == SequenceKind::list)) && is_refused(self, name))
+    return in.unsafe(self, name);
   if (self.dict()) return find_in(in, kDictMethods, self, name);
   return plain ? find_in(in, kListMethods, self, name) : std::nullopt;
 }

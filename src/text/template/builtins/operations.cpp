@@ -109,7 +109,7 @@ std::optional<bool> Interpreter::equal(const Value& a, const Value& b) {
   }
   const auto* left = a.sequence();
   const auto* right = b.sequence();
-  if (!left || !right || left->flavour != right->flavour || left->flavour > Flavour::range) return scalar_equal(a, b);
+  if (!left || !right || left->kind != right->kind || left->kind > SequenceKind::range) return scalar_equal(a, b);
   if (left->items.size() != right->items.size()) return false;
   for (std::size_t i = 0; i < left->items.size(); ++i) {
     const auto same = equal(left->items[i], right->items[i]);
@@ -132,7 +132,7 @@ std::optional<bool> Interpreter::less(const Value& a, const Value& b) {
   }
   const auto* left = a.sequence();
   const auto* right = b.sequence();
-  if (!left || !right || left->flavour != right->flavour || left->flavour > Flavour::tuple)
+  if (!left || !right || left->kind != right->kind || left->kind > SequenceKind::tuple)
     return type_error(unordered("<", a, b));
   const std::size_t count = std::min(left->items.size(), right->items.size());
   for (std::size_t i = 0; i < count; ++i) {
@@ -232,7 +232,7 @@ Maybe Interpreter::item(const Value& object, const Value& key) {
   }
   const auto* list = object.sequence();
   const auto index = key.index();
-  if (index && ((list && list->flavour < Flavour::keys) || object.text())) {
+  if (index && ((list && list->kind < SequenceKind::keys) || object.text())) {
     const Maybe count = length(object);
     if (!count) return std::nullopt;
     const std::int64_t size = *count->index();
@@ -262,7 +262,7 @@ Maybe Interpreter::slice(const Value& object, const Value& start, const Value& s
   }
   const std::int64_t stride = given[2] ? *given[2]->index() : 1;
   const auto* list = object.sequence();
-  if ((!list || list->flavour > Flavour::range) && !object.text())
+  if ((!list || list->kind > SequenceKind::range) && !object.text())
     return type_error("'" + std::string(object.type_name()) + "' object has no slices");
   if (stride == 0) return type_error("slice step cannot be zero");
   if (stride == std::numeric_limits<std::int64_t>::min()) return limit("a slice step of 64 bits");
@@ -281,7 +281,8 @@ Maybe Interpreter::slice(const Value& object, const Value& start, const Value& s
     items.reserve(picked);
     for (std::int64_t at = bounds.start; inside(at); at += hop)
       items.push_back(list->items[static_cast<std::size_t>(at)]);
-    return made_sequence(std::move(items), list->flavour == Flavour::tuple ? Flavour::tuple : Flavour::list);
+    return made_sequence(std::move(items),
+                         list->kind == SequenceKind::tuple ? SequenceKind::tuple : SequenceKind::list);
   }
   const std::string_view bytes = object.text()->bytes;
   const bool markup = object.text()->markup;

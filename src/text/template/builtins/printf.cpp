@@ -120,7 +120,7 @@ class PercentFormat {
  public:
   PercentFormat(Interpreter& in, std::string_view format, const Value& values)
       : in_(in), format_(format), values_(values) {
-    if (const auto* list = values.sequence(); list && list->flavour == Flavour::tuple) positional_ = &list->items;
+    if (const auto* list = values.sequence(); list && list->kind == SequenceKind::tuple) positional_ = &list->items;
   }
 
   Maybe run() {

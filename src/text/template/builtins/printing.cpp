@@ -138,12 +138,12 @@ bool Printer::print(const Space& space, int depth) {
 }
 
 bool Printer::print(const Sequence& list, std::string_view name, int depth) {
-  if (list.flavour == Flavour::range) {
+  if (list.kind == SequenceKind::range) {
     out_.append("range(" + std::to_string(list.start) + ", " + std::to_string(list.stop));
     out_.append(list.step == 1 ? ")" : ", " + std::to_string(list.step) + ")");
     return true;
   }
-  const bool view = list.flavour >= Flavour::keys, tuple = list.flavour == Flavour::tuple;
+  const bool view = list.kind >= SequenceKind::keys, tuple = list.kind == SequenceKind::tuple;
   if (view) out_.append(name).append("(");
   out_.push_back(tuple ? '(' : '[');
   for (std::size_t i = 0; i < list.items.size(); ++i) {

@@ -36,7 +36,7 @@ Answer same(const Value& a, const Value& b) {
 
 bool is_sequence(const Value& value) {
   const auto* list = value.sequence();
-  return value.text() || value.dict() || value.is_undefined() || (list && list->flavour < Flavour::keys);
+  return value.text() || value.dict() || value.is_undefined() || (list && list->kind < SequenceKind::keys);
 }
 
 constexpr auto kEqual = [](Interpreter& in, const Value& a, const Value& b) -> Answer { return in.equal(a, b); };

@@ -86,8 +86,8 @@ const std::vector<Named>& texts() {
   return *made;
 }
 
-Value list_of(std::vector<Value> items, jinja::Flavour flavour = jinja::Flavour::list) {
-  return Value(Value::Data(std::make_shared<const jinja::Sequence>(std::move(items), flavour)));
+Value list_of(std::vector<Value> items, jinja::SequenceKind kind = jinja::SequenceKind::list) {
+  return Value(Value::Data(std::make_shared<const jinja::Sequence>(std::move(items), kind)));
 }
 
 Value dict_of(const Value& key, const Value& value) {
@@ -105,7 +105,7 @@ std::vector<Arguments> arguments_with(const Value& s) {
                                                                   {{s, a}, {}},
                                                                   {{a, a}, {}},
                                                                   {{list_of({s, s})}, {}},
-                                                                  {{list_of({s, s}, jinja::Flavour::tuple)}, {}},
+                                                                  {{list_of({s, s}, jinja::SequenceKind::tuple)}, {}},
                                                                   {{many, s}, {}},
                                                                   {{s, two, two}, {}},
                                                                   {{}, {{"attribute", s}}},
@@ -128,7 +128,7 @@ Value make_subject(Subject kind, const Value& text) {
     case Subject::list:
       return list_of({text, text});
     case Subject::tuple:
-      return list_of({text, text}, jinja::Flavour::tuple);
+      return list_of({text, text}, jinja::SequenceKind::tuple);
     case Subject::dict:
       return dict_of(text, text);
   }
