@@ -47,7 +47,7 @@ Interpreter::Level::Level(Interpreter* in, int weight)
 // Namespaces and macros may hold each other. Both lists keep every member alive while the links are cut, so nothing is
 // destroyed recursively.
 Interpreter::~Interpreter() {
-  for (const auto& space : spaces_) space->attributes.clear();
+  for (const auto& space : namespaces_) space->attributes.clear();
   for (const auto& macro : macros_) macro->release();
 }
 
@@ -178,9 +178,9 @@ Maybe Interpreter::unsafe(const Value& object, std::string_view name) {
                    true);
 }
 
-Maybe Interpreter::space(std::shared_ptr<Space> space) {
+Maybe Interpreter::made_namespace(std::shared_ptr<Namespace> space) {
   if (!room_for(space->attributes.size())) return std::nullopt;
-  spaces_.push_back(space);
+  namespaces_.push_back(space);
   return Value(Value::Data(std::move(space)));
 }
 
@@ -341,7 +341,7 @@ bool Interpreter::assign(const Expr& target, const Value& value, const ScopePtr&
   if (target.kind == ExprKind::member) {
     const Maybe holder = evaluate_name(target, scope);
     if (!holder) return false;
-    const auto* space = holder->as<SpacePtr>();
+    const auto* space = holder->as<NamespacePtr>();
     if (!space) {
       type_error("an assignment to a member of '" + target.name + "', which is no namespace");
       return false;

@@ -94,7 +94,7 @@ class Interpreter {
   Maybe dict(std::shared_ptr<Dict> dict);
   // Adds to a dict under construction; an unhashable key is an error.
   bool insert(Dict* dict, const Value& key, Value value);
-  Maybe space(std::shared_ptr<Space> space);
+  Maybe made_namespace(std::shared_ptr<Namespace> space);
   Maybe undefined(std::string_view why, bool forbidden = false);
   // "'list object' has no attribute 'name'"
   Maybe missing(const Value& object, std::string_view what, std::string_view name);
@@ -196,7 +196,7 @@ class Interpreter {
   std::string* out_ = nullptr;
   DictPtr context_;
   // Everything that may take part in a cycle; taken apart when the rendering ends.
-  std::vector<std::shared_ptr<Space>> spaces_;
+  std::vector<std::shared_ptr<Namespace>> namespaces_;
   std::vector<std::shared_ptr<Macro>> macros_;
 };
 

@@ -73,7 +73,7 @@ const void* Value::address() const {
   if (const auto* list = sequence()) return list;
   if (const auto* map = dict()) return map;
   if (const auto* iterator = as<IteratorPtr>()) return iterator->get();
-  if (const auto* space = as<SpacePtr>()) return space->get();
+  if (const auto* space = as<NamespacePtr>()) return space->get();
   if (const auto* object = as<ObjectPtr>()) return object->get();
   return nullptr;
 }
@@ -132,14 +132,14 @@ const Value* Dict::find(std::string_view key) const {
   return nullptr;
 }
 
-const Value* Space::find(std::string_view name) const {
+const Value* Namespace::find(std::string_view name) const {
   for (const auto& [key, value] : attributes) {
     if (key == name) return &value;
   }
   return nullptr;
 }
 
-void Space::set(std::string_view name, Value value) {
+void Namespace::set(std::string_view name, Value value) {
   for (auto& [key, old] : attributes) {
     if (key != name) continue;
     old = std::move(value);

@@ -36,19 +36,19 @@ struct Text;
 struct Sequence;
 class Dict;
 struct Iterator;
-struct Space;
+struct Namespace;
 class Object;
 using TextPtr = std::shared_ptr<const Text>;
 using SequencePtr = std::shared_ptr<const Sequence>;
 using DictPtr = std::shared_ptr<const Dict>;
 using IteratorPtr = std::shared_ptr<Iterator>;
-using SpacePtr = std::shared_ptr<Space>;
+using NamespacePtr = std::shared_ptr<Namespace>;
 using ObjectPtr = std::shared_ptr<Object>;
 
 class Value {
  public:
   using Data = std::variant<Undefined, None, bool, std::int64_t, double, TextPtr, SequencePtr, DictPtr, IteratorPtr,
-                            SpacePtr, ObjectPtr>;
+                            NamespacePtr, ObjectPtr>;
   Value() = default;
   Value(Data data) : data_(std::move(data)) {}  // NOLINT(google-explicit-constructor)
   static Value none() { return Value(Data(None{})); }
@@ -130,7 +130,7 @@ struct Iterator {
 };
 
 // namespace(): the only thing a template can change.
-struct Space {
+struct Namespace {
   std::vector<std::pair<std::string, Value>> attributes;
   [[nodiscard]] const Value* find(std::string_view name) const;
   void set(std::string_view name, Value value);

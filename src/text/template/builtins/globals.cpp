@@ -132,14 +132,14 @@ class DictType : public Object {
 Maybe make_namespace(Interpreter& in, Arguments& arguments) {
   const auto collected = collect(in, "namespace", arguments);
   if (!collected) return std::nullopt;
-  auto space = std::make_shared<Space>();
+  auto space = std::make_shared<Namespace>();
   for (const auto& [key, value] : collected->items()) {
     if (!key.text()) return in.type_error("a namespace has names only");
     if (key.text()->bytes.starts_with('_')) return in.type_error("a name of a namespace that begins with '_'");
     if (!in.room(key.text()->bytes.size())) return std::nullopt;
     space->attributes.emplace_back(key.text()->bytes, value);
   }
-  return in.space(std::move(space));
+  return in.made_namespace(std::move(space));
 }
 
 Maybe raise_exception(Interpreter& in, Arguments& arguments) {

@@ -209,7 +209,7 @@ Maybe Interpreter::attribute(const Value& object, std::string_view name) {
   if (object.is_undefined()) return undefined_error(object);
   if (!charge_text(TextCost::scan, name.size())) return std::nullopt;
   if (name.substr(0, 2) == "__") return unsafe(object, name);
-  if (const auto* space = object.as<SpacePtr>()) {
+  if (const auto* space = object.as<NamespacePtr>()) {
     if (!charge((*space)->attributes.size() / kOthersPerStep)) return std::nullopt;
     if (const Value* value = (*space)->find(name)) return *value;
   } else if (const auto* callable = object.as<ObjectPtr>()) {

@@ -33,7 +33,7 @@ class Printer {
   bool quote(std::string_view text);
   bool print(const Sequence& list, std::string_view name, int depth);
   bool print(const Dict& dict, int depth);
-  bool print(const Space& space, int depth);
+  bool print(const Namespace& space, int depth);
 
   Interpreter& in_;
   std::size_t most_;
@@ -90,7 +90,7 @@ bool Printer::print(const Value& value, int depth) {
   }
   if (const auto* list = value.sequence()) return print(*list, value.type_name(), depth);
   if (const auto* map = value.dict()) return print(*map, depth);
-  if (const auto* space = value.as<SpacePtr>()) return print(**space, depth);
+  if (const auto* space = value.as<NamespacePtr>()) return print(**space, depth);
   if (value.is_undefined()) {
     out_.append("Undefined");
   } else if (value.is_none()) {
@@ -123,7 +123,7 @@ bool Printer::print(const Dict& dict, int depth) {
   return true;
 }
 
-bool Printer::print(const Space& space, int depth) {
+bool Printer::print(const Namespace& space, int depth) {
   out_.append("<Namespace {");
   bool first = true;
   for (const auto& [name, attribute] : space.attributes) {
