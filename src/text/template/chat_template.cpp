@@ -4,8 +4,8 @@
 #include <limits>
 #include <utility>
 
+#include "text/template/deferred_names.h"
 #include "text/template/interpreter.h"
-#include "text/template/late_names.h"
 #include "text/template/names.h"
 #include "text/template/python_text.h"
 #include "text/template/syntax/parser.h"
@@ -83,7 +83,7 @@ Result<ChatTemplate> ChatTemplate::parse(std::string source, std::string file, T
   program->limits = limits;
   MORACLE_ASSIGN(program->body, jinja::parse_template(source, program->file, limits.depth));
   MORACLE_TRY(jinja::check_names(program->body, program->file));
-  jinja::find_late_names(program->body);
+  jinja::find_deferred_names(program->body);
   ChatTemplate made;
   made.program_ = std::move(program);
   return made;

@@ -55,10 +55,10 @@ Maybe Interpreter::evaluate_name(const Expr& expr, const ScopePtr& scope) {
   for (const Scope* at = scope.get(); at != nullptr; at = at->parent.get()) {
     if (at->names.size() > kNamesPerStep && !charge(at->names.size() / kNamesPerStep)) return std::nullopt;
     if (const Value* value = at->find(expr.name)) return *value;
-    if (at->body == nullptr || at->body->late.empty()) continue;
-    const auto& late = at->body->late;
-    if (!charge(late.size() / kNamesPerStep)) return std::nullopt;
-    if (std::find(late.begin(), late.end(), expr.name) != late.end()) return undefined_name(expr.name);
+    if (at->body == nullptr || at->body->deferred.empty()) continue;
+    const auto& deferred = at->body->deferred;
+    if (!charge(deferred.size() / kNamesPerStep)) return std::nullopt;
+    if (std::find(deferred.begin(), deferred.end(), expr.name) != deferred.end()) return undefined_name(expr.name);
   }
   if (const Value* value = context_->find(expr.name)) return *value;
   if (ObjectPtr global = find_global(expr.name)) return Value(Value::Data(std::move(global)));

@@ -23,7 +23,7 @@ namespace moracle::jinja {
 
 struct Scope {
   std::shared_ptr<Scope> parent;
-  const Body* body = nullptr;  // null: none of its names is late
+  const Body* body = nullptr;  // null: none of its names is deferred
   std::vector<std::pair<std::string, Value>> names{};
   [[nodiscard]] const Value* find(std::string_view name) const;
   void set(std::string_view name, Value value);

@@ -13,15 +13,15 @@ class NameCheck {
  public:
   explicit NameCheck(const std::string& file) : file_(file) {}
 
-  // `late`: names that are not there wait until they are used.
-  Result<Ok> body(const Body& body, bool late) const {
-    for (const auto& stmt : body.statements) MORACLE_TRY(statement(*stmt, late));
+  // `deferred`: names that are not there wait until they are used.
+  Result<Ok> body(const Body& body, bool deferred) const {
+    for (const auto& stmt : body.statements) MORACLE_TRY(statement(*stmt, deferred));
     return Ok{};
   }
 
  private:
-  Result<Ok> statement(const Stmt& stmt, bool late) const {
-    const bool inner = late || stmt.kind == StmtKind::branch;
+  Result<Ok> statement(const Stmt& stmt, bool deferred) const {
+    const bool inner = deferred || stmt.kind == StmtKind::branch;
     for (const ExprPtr* expr : {&stmt.expr, &stmt.target}) MORACLE_TRY(expression(expr->get(), inner));
     for (const auto* list : {&stmt.conditions, &stmt.targets, &stmt.values}) {
       for (const auto& expr : *list) MORACLE_TRY(expression(expr.get(), inner));
@@ -34,9 +34,9 @@ class NameCheck {
     return Ok{};
   }
 
-  Result<Ok> expression(const Expr* expr, bool late) const {
+  Result<Ok> expression(const Expr* expr, bool deferred) const {
     if (!expr) return Ok{};
-    const bool inner = late || expr->kind == ExprKind::conditional;
+    const bool inner = deferred || expr->kind == ExprKind::conditional;
     const bool is_filter = expr->kind == ExprKind::filter;
     if (!inner && ((is_filter && !find_filter(expr->name)) || (expr->kind == ExprKind::test && !find_test(expr->name))))
       return syntax_error(file_, expr->line,

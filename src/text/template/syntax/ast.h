@@ -57,7 +57,8 @@ struct Expr {
 struct Stmt;
 struct Body {
   std::vector<std::unique_ptr<Stmt>> statements{};
-  std::vector<std::string> late{};  // names of its frame that blocks inside may read before it sets them (late_names.h)
+  // Names of its frame that blocks inside may read before it sets them (deferred_names.h).
+  std::vector<std::string> deferred{};
 };
 
 enum class StmtKind : std::uint8_t {

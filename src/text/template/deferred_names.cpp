@@ -1,4 +1,4 @@
-#include "text/template/late_names.h"
+#include "text/template/deferred_names.h"
 
 #include <map>
 #include <string_view>
@@ -7,7 +7,7 @@
 namespace moracle::jinja {
 namespace {
 
-class LateNames {
+class DeferredNames {
  public:
   // `owner` declares parameters of the frame; null: it is the template.
   void frame(Body& body, const Stmt* owner) {
@@ -16,20 +16,20 @@ class LateNames {
     now_ = &frame;
     if (owner != nullptr) declare(*owner);
     statements(body);
-    for (const auto& [name, late] : frame.names) {
-      if (late) body.late.emplace_back(name);
+    for (const auto& [name, deferred] : frame.names) {
+      if (deferred) body.deferred.emplace_back(name);
       ++outer_[name];
     }
     for (Stmt* stmt : frame.inner) {
       for (Body& inside : stmt->bodies) this->frame(inside, stmt);
     }
-    for (const auto& [name, late] : frame.names) --outer_[name];
+    for (const auto& [name, deferred] : frame.names) --outer_[name];
     now_ = around;
   }
 
  private:
   struct Frame {
-    std::map<std::string_view, bool> names;  // as the frame meets them; true: late
+    std::map<std::string_view, bool> names;  // as the frame meets them; true: deferred
     std::vector<Stmt*> inner;                // with frames of their own
     int branches = 0;                        // of {% if %} around what is looked at
   };
@@ -95,8 +95,8 @@ class LateNames {
 
 }  // namespace
 
-void find_late_names(Body& body) {
-  LateNames().frame(body, nullptr);
+void find_deferred_names(Body& body) {
+  DeferredNames().frame(body, nullptr);
 }
 
 }  // namespace moracle::jinja
