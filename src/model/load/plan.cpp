@@ -7,8 +7,8 @@
 #include "checkpoint/safetensors_file.h"
 #include "format/decode/plain.h"
 #include "format/rules/tensor_check.h"
-#include "model/load/leftovers.h"
 #include "model/load/parameters.h"
+#include "model/load/unclaimed_tensors.h"
 #include "model/spec/architecture.h"
 #include "model/spec/validate.h"
 #include "scheme/activation_codes.h"
@@ -110,7 +110,7 @@ class Planner {
   Result<std::unique_ptr<Plan>> run() {
     if (Result<> done = make(); !done.ok()) {
       name_unread_file(*claims_.checkpoint(), done.error());
-      name_doubts(done.error());
+      add_warnings(done.error());
       return std::move(done).error();
     }
     return std::move(plan_);
@@ -129,7 +129,7 @@ class Planner {
     MORACLE_TRY(walk());
     for (const std::string& warning : config.warnings()) plan_->warnings_.push_back(warning);
     note_unasked_biases();
-    MORACLE_ASSIGN(std::string left, sort_leftovers(plan_->spec_, claims_, plan_->reports_));
+    MORACLE_ASSIGN(std::string left, sort_unclaimed_tensors(plan_->spec_, claims_, plan_->reports_));
     if (!left.empty()) plan_->warnings_.push_back(std::move(left));
     for (const std::string& note : format_->notes()) plan_->warnings_.push_back(note);
     for (std::string& warning : format_->warnings()) plan_->warnings_.push_back(std::move(warning));
@@ -138,11 +138,11 @@ class Planner {
   }
 
   // What the config says twice may be what is wrong.
-  void name_doubts(Error& error) const {
-    std::vector<std::string> doubts;
-    if (config_) doubts = config_->warnings();
-    if (format_ != nullptr) doubts.insert(doubts.end(), format_->notes().begin(), format_->notes().end());
-    for (const std::string& doubt : doubts) error.advice += (error.advice.empty() ? "" : "; ") + doubt;
+  void add_warnings(Error& error) const {
+    std::vector<std::string> warnings;
+    if (config_) warnings = config_->warnings();
+    if (format_ != nullptr) warnings.insert(warnings.end(), format_->notes().begin(), format_->notes().end());
+    for (const std::string& warning : warnings) error.advice += (error.advice.empty() ? "" : "; ") + warning;
   }
 
   // Stored biases are added, whatever config.json says of them.

@@ -103,7 +103,7 @@ struct LayerSpec {
 };
 
 // Tensors that an architecture's checkpoints hold and its text model does not need, beyond what is known by the module
-// that it hangs on (leftovers.h).
+// that it hangs on (unclaimed_tensors.h).
 struct IgnoredTensors {
   std::vector<std::string> suffixes{};  // of an architecture's own, with the dot before them
   std::string layers{};                 // "model.layers.": numbers from the layer count on are draft heads

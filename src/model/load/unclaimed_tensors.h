@@ -1,4 +1,4 @@
-// The tensors that a model leaves over: what text needs none of is set aside, known by the module that it hangs on, and
+// The tensors that no module claims: what text needs none of is set aside, known by the module that it hangs on, and
 // what a text layer could have used is refused.
 #pragma once
 
@@ -17,7 +17,7 @@ namespace moracle {
 //     the inputs of modules that are unquantized;
 //   - layers beyond the model's, where the architecture has draft heads there or one shows their parts.
 // Errors: "tensor.unused", naming the rest and the likely cause.
-Result<std::string> sort_leftovers(const ModelSpec& spec, const TensorClaims& claims,
-                                   const std::vector<ModuleReport>& modules);
+Result<std::string> sort_unclaimed_tensors(const ModelSpec& spec, const TensorClaims& claims,
+                                           const std::vector<ModuleReport>& modules);
 
 }  // namespace moracle

@@ -1,4 +1,4 @@
-#include "model/load/leftovers.h"
+#include "model/load/unclaimed_tensors.h"
 
 #include <fmt/format.h>
 
@@ -257,8 +257,8 @@ class Sorter {
 
 }  // namespace
 
-Result<std::string> sort_leftovers(const ModelSpec& spec, const TensorClaims& claims,
-                                   const std::vector<ModuleReport>& modules) {
+Result<std::string> sort_unclaimed_tensors(const ModelSpec& spec, const TensorClaims& claims,
+                                           const std::vector<ModuleReport>& modules) {
   return Sorter(spec, claims, modules).run();
 }
 
