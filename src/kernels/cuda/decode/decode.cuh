@@ -75,15 +75,19 @@ class DecodeBlock {
 
  private:
   // Registers are short: what is cheap is computed where it is needed.
-  [[nodiscard]] static __device__ __forceinline__ int block() { return made_here(static_cast<int>(blockIdx.x)); }
+  [[nodiscard]] static __device__ __forceinline__ int block() { return rematerialized(static_cast<int>(blockIdx.x)); }
   [[nodiscard]] static __device__ __forceinline__ int warp_id() { return static_cast<int>(threadIdx.x) / 32; }
-  [[nodiscard]] static __device__ __forceinline__ int lane() { return made_here(static_cast<int>(threadIdx.x)) % 32; }
+  [[nodiscard]] static __device__ __forceinline__ int lane() {
+    return rematerialized(static_cast<int>(threadIdx.x)) % 32;
+  }
   [[nodiscard]] static __device__ __forceinline__ int blocks() { return static_cast<int>(gridDim.x); }
   [[nodiscard]] static __device__ __forceinline__ int activator() { return warp_id() - Plan::kWarps - 1; }
-  [[nodiscard]] static __device__ __forceinline__ int made_here(int number) { return Plan::made_here(number); }
+  [[nodiscard]] static __device__ __forceinline__ int rematerialized(int number) {
+    return Plan::rematerialized(number);
+  }
   // Number of the warp, the producer left out.
   [[nodiscard]] static __device__ __forceinline__ int consumer() {
-    return made_here(static_cast<int>(threadIdx.x)) / 32 - 1;
+    return rematerialized(static_cast<int>(threadIdx.x)) / 32 - 1;
   }
   // Of a tile's upper half; also the column whose inputs the lane holds.
   [[nodiscard]] static __device__ __forceinline__ int row() { return lane() / 4; }
@@ -476,7 +480,7 @@ class DecodeBlock {
   __device__ __forceinline__ void store_tile(const DownSegment& seg) const {
     const int count = args_.tokens * 8;
 #pragma unroll 1
-    for (int i = made_here(static_cast<int>(threadIdx.x)) - 32; i < count; i += Plan::kDownWarps * 32) {
+    for (int i = rematerialized(static_cast<int>(threadIdx.x)) - 32; i < count; i += Plan::kDownWarps * 32) {
       float2 sum = rest_.sums.down[0][i];
 #pragma unroll
       for (int warp = 1; warp < Plan::kDownWarps; ++warp) {

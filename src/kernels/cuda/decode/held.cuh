@@ -36,7 +36,7 @@ struct HeldInputs {
       const float4 b = __ldg(reinterpret_cast<const float4*>(first + i * 32) + 1);
       words[i] = make_uint4(rounded(a.x, a.y, inverse), rounded(a.z, a.w, inverse), rounded(b.x, b.y, inverse),
                             rounded(b.z, b.w, inverse));
-      if (Plan::kSparing && i % 4 == 3) __syncwarp();  // loads of all words at once would take registers
+      if (Plan::kSaveRegisters && i % 4 == 3) __syncwarp();  // loads of all words at once would take registers
     }
   }
   // The largest magnitude of the token's values that load() would round.
@@ -132,7 +132,7 @@ struct HeldInputs {
 
  private:
   [[nodiscard]] static __device__ __forceinline__ int lane() {
-    return Plan::made_here(static_cast<int>(threadIdx.x)) % 32;
+    return Plan::rematerialized(static_cast<int>(threadIdx.x)) % 32;
   }
   [[nodiscard]] static __device__ __forceinline__ bool has_scale(int i, int warp) {
     return !Rows::kGroups || !Phase::lacks(i * kPairsANumber, warp % 2);

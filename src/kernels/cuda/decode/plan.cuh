@@ -77,10 +77,10 @@ struct DecodePlan {
   static constexpr int kActivators = kWarps > 12 ? 1 : 2;
   static constexpr int kThreads = 32 * (1 + kWarps + kActivators);
   // Registers are short where warps are many, or where inputs are quantized as they are loaded.
-  static constexpr bool kSparing = kWarps > 12 || Rows::kStored;
-  // What is made of a number is made where this stands: kept from before it would take registers that are short.
-  [[nodiscard]] static __device__ __forceinline__ int made_here(int number) {
-    if (kSparing) asm volatile("" : "+r"(number));
+  static constexpr bool kSaveRegisters = kWarps > 12 || Rows::kStored;
+  // The number, made again where this is called: kept from before it would take registers that are short.
+  [[nodiscard]] static __device__ __forceinline__ int rematerialized(int number) {
+    if (kSaveRegisters) asm volatile("" : "+r"(number));
     return number;
   }
   static constexpr int kUpGroups = kWarps / Up::kWarps;

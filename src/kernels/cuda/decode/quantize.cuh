@@ -94,7 +94,7 @@ __device__ __forceinline__ void quantize_columns(const float* from, uint4* to, s
 // A row, its scales behind it. Under scales of 128 columns each a long row is quantized part by part, for registers.
 template <class Plan, int kCols, bool kPassed>
 __device__ __forceinline__ void quantize_row(const float* from, uint4* to) {
-  constexpr bool kParts = Plan::Rows::kGroups && Plan::kSparing && kCols % 1024 == 0;
+  constexpr bool kParts = Plan::Rows::kGroups && Plan::kSaveRegisters && kCols % 1024 == 0;
   constexpr int kPart = kParts ? 1024 : kCols;
   auto* const scales = reinterpret_cast<std::uint32_t*>(to + kCols / 8);
 #pragma unroll 1
