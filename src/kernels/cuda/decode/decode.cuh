@@ -66,7 +66,7 @@ class DecodeBlock {
       if constexpr (Rows::kPassesInputs) quantize_inputs();
       clear_other_rows();
       activate();
-      if (block() == 0 && activator() == 0 && lane() == 0) advance();
+      if (block() == 0 && activation_warp() == 0 && lane() == 0) advance();
     }
     sync_threads<3>(Plan::kThreads - 32);  // the sums' memory changes hands
     if constexpr (Rows::kMeasured) quantize_hidden();
@@ -81,7 +81,7 @@ class DecodeBlock {
     return rematerialized(static_cast<int>(threadIdx.x)) % 32;
   }
   [[nodiscard]] static __device__ __forceinline__ int blocks() { return static_cast<int>(gridDim.x); }
-  [[nodiscard]] static __device__ __forceinline__ int activator() { return warp_id() - Plan::kWarps - 1; }
+  [[nodiscard]] static __device__ __forceinline__ int activation_warp() { return warp_id() - Plan::kWarps - 1; }
   [[nodiscard]] static __device__ __forceinline__ int rematerialized(int number) {
     return Plan::rematerialized(number);
   }
@@ -325,8 +325,8 @@ class DecodeBlock {
     }
   }
 
-  // An activation warp, of every kActivators-th item: sums of its warps in their order, the gate, hidden rows as phase
-  // 2 or quantize_hidden takes them.
+  // An activation warp, of every kActivationWarps-th item: sums of its warps in their order, the gate, hidden rows as
+  // phase 2 or quantize_hidden takes them.
   __device__ __forceinline__ void activate() {
     constexpr int kWords = Rows::kMeasured ? 2 : 1;  // of a token
     const int count = items();
@@ -334,7 +334,7 @@ class DecodeBlock {
     float inverse = 1.0F;
     int scaled = -1;  // unit whose scale that inverts
 #pragma unroll 1
-    for (int item = activator(); item < count; item += Plan::kActivators) {
+    for (int item = activation_warp(); item < count; item += Plan::kActivationWarps) {
       const int unit = (begin + item) / Plan::kUpTiles;
       const int tile = (begin + item) % Plan::kUpTiles;
       const int sums_at = static_cast<int>(static_cast<unsigned>(item) % Plan::kReductions);
@@ -359,7 +359,7 @@ class DecodeBlock {
       }
       const float first = gated_by_sigmoid(args_.gate, sums[0].x, sums[0].z);
       const float second = gated_by_sigmoid(args_.gate, sums[0].y, sums[0].w);
-      auto& of_tokens = rest_.transposed[activator()];
+      auto& of_tokens = rest_.transposed[activation_warp()];
       if constexpr (Rows::kMeasured) {
         of_tokens[2 * part()][row()] = first;
         of_tokens[2 * part() + 1][row()] = second;
@@ -382,9 +382,9 @@ class DecodeBlock {
   __device__ __forceinline__ void clear_other_rows() const {
     if (rest_.unit_count == 0) return;
     uint4* const words = args_.rows + ((rest_.launch & 1U) ^ 1U) * args_.rows_buffer;
-    constexpr int kLanes = Plan::kActivators * 32;
-    for (std::uint32_t i = static_cast<std::uint32_t>(block() * kLanes + activator() * 32 + lane()); i < rest_.used;
-         i += static_cast<std::uint32_t>(blocks() * kLanes))
+    constexpr int kLanes = Plan::kActivationWarps * 32;
+    for (std::uint32_t i = static_cast<std::uint32_t>(block() * kLanes + activation_warp() * 32 + lane());
+         i < rest_.used; i += static_cast<std::uint32_t>(blocks() * kLanes))
       words[i] = make_uint4(kOnes, kOnes, kOnes, kOnes);
   }
   // The header for the next launch, once every block has read it.
@@ -402,7 +402,8 @@ class DecodeBlock {
   __device__ __forceinline__ void quantize_inputs() const {
     if (rest_.unit_count == 0) return;
 #pragma unroll 1
-    for (int token = block() + activator() * blocks(); token < args_.tokens; token += Plan::kActivators * blocks()) {
+    for (int token = block() + activation_warp() * blocks(); token < args_.tokens;
+         token += Plan::kActivationWarps * blocks()) {
       const float* const from = args_.x + static_cast<std::int64_t>(token) * Plan::kHidden;
       cuda::quantize_row<Plan, Plan::kHidden, false>(from, input_row(token));
     }

@@ -56,8 +56,8 @@ struct RowsPlan {
   static_assert(all(kDecodeTokens, kDecodePairs) <= decode_row_words(kInput, kHidden, kIntermediate));
 };
 
-// kWarps consumer warps, behind the producer warp and before kActivators activation warps, for which the sums of up to
-// kReductions items may wait.
+// kWarps consumer warps, behind the producer warp and before kActivationWarps activation warps, for which the sums of
+// up to kReductions items may wait.
 template <class Code_, int kHidden_, int kIntermediate_, int kTokens_, int kWarps_, int kReductions_,
           InputKind kInput_ = InputKind::bf16>
 struct DecodePlan {
@@ -74,8 +74,8 @@ struct DecodePlan {
   static constexpr int kWarps = kWarps_;
   static constexpr int kReductions = kReductions_;
   // One takes as long for an item as consumers do. Where consumers are many no registers are left for a second one.
-  static constexpr int kActivators = kWarps > 12 ? 1 : 2;
-  static constexpr int kThreads = 32 * (1 + kWarps + kActivators);
+  static constexpr int kActivationWarps = kWarps > 12 ? 1 : 2;
+  static constexpr int kThreads = 32 * (1 + kWarps + kActivationWarps);
   // Registers are short where warps are many, or where inputs are quantized as they are loaded.
   static constexpr bool kSaveRegisters = kWarps > 12 || Rows::kStored;
   // The number, made again where this is called: kept from before it would take registers that are short.
@@ -84,7 +84,7 @@ struct DecodePlan {
     return number;
   }
   static constexpr int kUpGroups = kWarps / Up::kWarps;
-  static constexpr int kDownGroups = (kWarps + kActivators) / Down::kWarps;  // activation warps join in phase 2
+  static constexpr int kDownGroups = (kWarps + kActivationWarps) / Down::kWarps;  // activation warps join in phase 2
   static constexpr int kDownWarps = kDownGroups * Down::kWarps;
   static constexpr int kUpTiles = kIntermediate / 8;
   static constexpr int kDownTiles = kHidden / kTileRows;
@@ -92,7 +92,7 @@ struct DecodePlan {
       (Up::kRecordBytes > Down::kRecordBytes ? Up::kRecordBytes : Down::kRecordBytes) + Up::kTailBytes;
   static_assert(kUpGroups >= 1 && kReductions % kUpGroups == 0 && kHidden % kTileRows == 0);
   // The sums of a slot are always the same warp's: waiting for a phase before the next one ends at once.
-  static_assert(kReductions % kActivators == 0);
+  static_assert(kReductions % kActivationWarps == 0);
   static_assert(kDecodeTokens <= 64 && 2 * (kThreads - 32) >= kDecodePairs && 2 * kThreads >= kDecodeExperts);
 
   // Beside the ring.
@@ -107,7 +107,7 @@ struct DecodePlan {
     alignas(16) std::uint32_t marks[kDecodeExperts][2];  // which tokens an expert has, a bit each
     std::int32_t offsets[kDecodeExperts];
     // Hidden rows of an item of each activation warp, token by token.
-    alignas(16) std::conditional_t<Rows::kMeasured, float, std::uint16_t> transposed[kActivators][8][8];
+    alignas(16) std::conditional_t<Rows::kMeasured, float, std::uint16_t> transposed[kActivationWarps][8][8];
     // The largest magnitudes of a unit's tokens in each warp's columns, of every group of warps, for two turns.
     std::conditional_t<Rows::kMeasured && !Rows::kGroups, float[2][kUpGroups][Up::kWarps][kUnitTokens], float> maxima;
     std::int32_t totals[kThreads / 32];  // of the experts that a warp counts
