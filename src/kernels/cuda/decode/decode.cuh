@@ -1,6 +1,6 @@
 // The experts pass of few tokens in one launch: weights are streamed once, in order, by every multiprocessor.
 //
-//   phase 1  item = (unit, tile of 8 gate and 8 up rows), all columns. Items are dealt evenly and in order to the
+//   phase 1  item = (unit, tile of 8 gate and 8 up rows), all columns. Items are spread evenly and in order to the
 //            blocks. A group of warps takes an item; each warp holds its columns of the tokens' inputs in registers.
 //            Activation warps add the warps' sums in their order and store the hidden rows.
 //   phase 2  a block owns tiles of 16 output rows for all units, so that the weighted sum over a token's choices is
@@ -101,12 +101,12 @@ class DecodeBlock {
   // Of all items behind the last block. What the inverse rounds is the same for every block.
   [[nodiscard]] __device__ __forceinline__ int first_item(int block) const {
     return static_cast<int>(
-        __umulhi(static_cast<unsigned>(block * rest_.unit_count * Plan::kUpTiles), args_.deal.inverse));
+        __umulhi(static_cast<unsigned>(block * rest_.unit_count * Plan::kUpTiles), args_.schedule.inverse));
   }
   [[nodiscard]] __device__ __forceinline__ int items() const { return first_item(block() + 1) - first_item(block()); }
   // The block's output tiles.
   [[nodiscard]] __device__ __forceinline__ int segments() const {
-    return args_.deal.whole + (block() < args_.deal.takers ? 1 : 0);
+    return args_.schedule.whole + (block() < args_.schedule.extra_blocks ? 1 : 0);
   }
 
   struct Place {
@@ -138,12 +138,12 @@ class DecodeBlock {
     return shared_address(rest_.sums_empty) + 8 * static_cast<std::uint32_t>(i);
   }
   [[nodiscard]] __device__ __forceinline__ DownSegment segment(int i) const {
-    const TileDeal& deal = args_.deal;
+    const TileSchedule& schedule = args_.schedule;
     const int units = rest_.unit_count;
-    if (i < deal.whole) return {block() + i * blocks(), 0, units, false};
-    const int share = block() & deal.halved;
-    return {deal.whole * blocks() + (block() >> deal.halved), share * units >> deal.halved,
-            (share + 1) * units >> deal.halved, deal.halved == 1};
+    if (i < schedule.whole) return {block() + i * blocks(), 0, units, false};
+    const int share = block() & schedule.halved;
+    return {schedule.whole * blocks() + (block() >> schedule.halved), share * units >> schedule.halved,
+            (share + 1) * units >> schedule.halved, schedule.halved == 1};
   }
   // The place in the pairs of the token whose inputs this lane holds; columns without a token repeat the first.
   [[nodiscard]] __device__ __forceinline__ int own_column(const DecodeUnit& unit) const {
@@ -535,9 +535,9 @@ int launch_plan(const DecodeArgs& args, cudaStream_t stream) {
   config.stream = stream;
   config.attrs = &cooperative;
   config.numAttrs = 1;
-  DecodeArgs dealt = args;
-  dealt.deal = deal_tiles(Plan::kDownTiles, blocks);
-  return cudaLaunchKernelEx(&config, stream_experts<Plan>, dealt);
+  DecodeArgs scheduled = args;
+  scheduled.schedule = schedule_tiles(Plan::kDownTiles, blocks);
+  return cudaLaunchKernelEx(&config, stream_experts<Plan>, scheduled);
 }
 
 // Few tokens leave more of shared memory to the ring.

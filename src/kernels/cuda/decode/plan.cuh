@@ -136,14 +136,14 @@ struct DecodePlan {
   static_assert(kSlots >= kDownGroups * Down::kRecords + static_cast<int>(kWindow));
 };
 
-// How w2's tiles are dealt to blocks, made on the host: the kernel would divide where everyone waits for it.
-struct TileDeal {
-  std::int32_t whole;     // tiles of each block alone
-  std::int32_t halved;    // 1: two blocks share each tile that is left over
-  std::int32_t takers;    // blocks that take part in these
-  std::uint32_t inverse;  // of the number of blocks, times 2^32, rounded up
+// How w2's tiles are spread over blocks, made on the host: the kernel would divide where everyone waits for it.
+struct TileSchedule {
+  std::int32_t whole;         // tiles of each block alone
+  std::int32_t halved;        // 1: two blocks share each tile that is left over
+  std::int32_t extra_blocks;  // blocks that take one of these
+  std::uint32_t inverse;      // of the number of blocks, times 2^32, rounded up
 };
-inline TileDeal deal_tiles(int tiles, int blocks) {
+inline TileSchedule schedule_tiles(int tiles, int blocks) {
   const int whole = tiles / blocks;
   const int left = tiles % blocks;
   const int halved = whole > 0 && 2 * left <= blocks ? 1 : 0;
@@ -170,7 +170,7 @@ struct DecodeArgs {
   std::uint64_t* shared_sums;
   uint4* rows;               // two buffers
   std::int64_t rows_buffer;  // words of one
-  TileDeal deal;
+  TileSchedule schedule;
 };
 
 }  // namespace moracle::cuda
