@@ -33,7 +33,7 @@ BOXES = {
     "inputs": ("memory", 120, 150, ["inputs: ids, positions,", "spans, tables of blocks"]),
     "pages": ("memory", 420, 164, ["pages: keys and values", "of 64 positions, bf16"]),
     "weights": ("memory", 284, 122, ["weights: a pack", "for each module"]),
-    "scratch": ("memory", 598, 196, ["persistent scratch: hidden rows", "that blocks pass on, all layers"]),
+    "scratch": ("memory", 598, 196, ["persistent scratch: rows that", "blocks pass on, all layers"]),
     "logits": ("memory", 808, 288, ["logits of 64 rows; results: ids, log", "probabilities, flags, counts of experts"]),
     "workspace": ("memory", 120, 976, ["workspace, at addresses that follow from the size of a call: residual stream, "
                                        "normed rows, scratch of one block after the other"]),

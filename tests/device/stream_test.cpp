@@ -122,20 +122,22 @@ const KernelCard& card_of(const Scheme& scheme, std::string_view backend) {
   return *row->card;
 }
 
-// `ref` keeps f32 where kernels round inputs and hidden rows to bf16. The kernels that go step by step round alike, so
-// that sums in another order part the two: by about 1e-5 of a hidden value, which moves one in 300 over a tie, by 2^-8
-// of itself. That is 2e-4 of all; one value alone, four times as large as others are, is 6e-4 of a row of 768.
+// `ref` keeps f32 where kernels round inputs and intermediate rows to bf16. The kernels that go step by step round
+// alike, so that sums in another order part the two: by about 1e-5 of a hidden value, which moves one in 300 over a
+// tie, by 2^-8 of itself. That is 2e-4 of all; one value alone, four times as large as others are, is 6e-4 of a row of
+// 768.
 constexpr double kOtherOrder = 1e-3;
 
-// Four times what so many independent roundings to bf16 leave. Inputs and hidden rows are rounded, of which two meet in
-// the gate; calls of more tokens round three matrices of weights, where scales are f16 those as well, and each expert's
-// output.
+// Four times what so many independent roundings to bf16 leave. Inputs and intermediate rows are rounded, of which two
+// meet in the gate; calls of more tokens round three matrices of weights, where scales are f16 those as well, and each
+// expert's output.
 double roundings(int count) {
   return 4 * std::sqrt(static_cast<double>(count)) * relative_rounding(InputRounding::bf16);
 }
 
-// Quantized hidden rows whose sums differ by r of themselves: where codes are s apart, r / s of them move by s over a
-// tie, which is sqrt(r s) of all. Two roundings of bf16 weights are r, an eighth is s of E4M3, the widest; twice that.
+// Quantized intermediate rows whose sums differ by r of themselves: where codes are s apart, r / s of them move by s
+// over a tie, which is sqrt(r s) of all. Two roundings of bf16 weights are r, an eighth is s of E4M3, the widest; twice
+// that.
 const double kOtherCodes = 2 * std::sqrt(std::sqrt(2.0) * relative_rounding(InputRounding::bf16) / 8);
 
 // Host versions part by the rounding of scales to two bf16 numbers alone, 2^-17 at most, which moves hidden values over

@@ -2,7 +2,7 @@
 //
 //   phase 1  item = (unit, tile of 8 gate and 8 up rows), all columns. Items are spread evenly and in order to the
 //            blocks. A group of warps takes an item; each warp holds its columns of the tokens' inputs in registers.
-//            Activation warps add the warps' sums in their order and store the hidden rows.
+//            Activation warps add the warps' sums in their order and store the intermediate rows.
 //   phase 2  a block owns tiles of 16 output rows for all units, so that the weighted sum over a token's choices is
 //            made in one place and in one order: no atomics, the same bits each time. Of the tiles left over where
 //            blocks have no whole one, two blocks halve the units.
@@ -13,9 +13,9 @@
 // launch writes one of two buffers of rows, and fills what the launch before wrote in the other with ones again.
 //
 // Quantized activations are numbers of codes in bf16. Under a stored scale they are made where inputs are loaded and
-// hidden rows are stored. Else the warps of an item find the scales of its inputs together as they load these; where
-// they lack registers, an activation warp makes a row of inputs for all blocks, before its items. Hidden rows travel in
-// f32, and between the phases one warp makes a row's scales and numbers for all blocks.
+// intermediate rows are stored. Else the warps of an item find the scales of its inputs together as they load these;
+// where they lack registers, an activation warp makes a row of inputs for all blocks, before its items. Intermediate
+// rows travel in f32, and between the phases one warp makes a row's scales and numbers for all blocks.
 #pragma once
 
 #include "kernels/cuda/decode/codes.cuh"
@@ -69,7 +69,7 @@ class DecodeBlock {
       if (block() == 0 && activation_warp() == 0 && lane() == 0) advance();
     }
     sync_threads<3>(Plan::kThreads - 32);  // the sums' memory changes hands
-    if constexpr (Rows::kMeasured) quantize_hidden();
+    if constexpr (Rows::kMeasured) quantize_intermediate();
     if (segments() > 0 && warp_id() <= Plan::kDownWarps) down();
   }
 
@@ -122,11 +122,11 @@ class DecodeBlock {
   [[nodiscard]] __device__ __forceinline__ uint4* input_row(int token) const {
     return rows() + token * Rows::kInputWords;
   }
-  [[nodiscard]] __device__ __forceinline__ uint4* hidden_row(int pair) const {
-    return rows() + Rows::hidden_at(args_.tokens) + pair * Rows::kHiddenWords;
+  [[nodiscard]] __device__ __forceinline__ uint4* intermediate_row(int pair) const {
+    return rows() + Rows::intermediate_at(args_.tokens) + pair * Rows::kIntermediateWords;
   }
-  [[nodiscard]] __device__ __forceinline__ uint4* whole_row(int pair) const {
-    return rows() + Rows::whole_at(args_.tokens, args_.tokens * args_.top_k) + pair * Rows::kWholeWords;
+  [[nodiscard]] __device__ __forceinline__ uint4* f32_row(int pair) const {
+    return rows() + Rows::f32_at(args_.tokens, args_.tokens * args_.top_k) + pair * Rows::kF32Words;
   }
   [[nodiscard]] __device__ __forceinline__ float stored_scale(int expert, std::uint64_t at) const {
     return __ldg(reinterpret_cast<const float*>(args_.weights + expert * args_.expert_bytes + at));
@@ -158,7 +158,7 @@ class DecodeBlock {
     if (tid == 0) {
       launch = *static_cast<volatile std::uint32_t*>(args_.header);
       used = *static_cast<volatile std::uint32_t*>(args_.header + 1);
-      rest_.hidden_ready = 0;
+      rest_.intermediate_ready = 0;
       rest_.repeats = 0;
     }
     own.read(args_);
@@ -209,7 +209,7 @@ class DecodeBlock {
         ++unit;
       }
     }
-    const volatile std::int32_t& ready = rest_.hidden_ready;
+    const volatile std::int32_t& ready = rest_.intermediate_ready;
 #pragma unroll 1
     for (int s = 0; s < segments(); ++s) {
       const DownSegment seg = segment(s);
@@ -325,8 +325,8 @@ class DecodeBlock {
     }
   }
 
-  // An activation warp, of every kActivationWarps-th item: sums of its warps in their order, the gate, hidden rows as
-  // phase 2 or quantize_hidden takes them.
+  // An activation warp, of every kActivationWarps-th item: sums of its warps in their order, the gate, intermediate
+  // rows as phase 2 or quantize_intermediate takes them.
   __device__ __forceinline__ void activate() {
     constexpr int kWords = Rows::kMeasured ? 2 : 1;  // of a token
     const int count = items();
@@ -370,7 +370,7 @@ class DecodeBlock {
       }
       __syncwarp();
       if (column < tokens.tokens) {
-        uint4* const to = (Rows::kMeasured ? whole_row(pair) : hidden_row(pair)) + tile * kWords;
+        uint4* const to = (Rows::kMeasured ? f32_row(pair) : intermediate_row(pair)) + tile * kWords;
         const int word = lane() % kWords;
         store_whole(to + word, reinterpret_cast<const uint4*>(of_tokens[column])[word]);
       }
@@ -408,15 +408,15 @@ class DecodeBlock {
       cuda::quantize_row<Plan, Plan::kHidden, false>(from, input_row(token));
     }
   }
-  __device__ __forceinline__ void quantize_hidden() const {
+  __device__ __forceinline__ void quantize_intermediate() const {
     if (rest_.unit_count == 0) return;
     const DecodeUnit last(rest_.units[rest_.unit_count - 1]);
 #pragma unroll 1
     for (int i = block() + consumer() * blocks(); i < last.first + last.tokens;
          i += (Plan::kThreads / 32 - 1) * blocks()) {
       const int pair = pair_of(rest_.pairs[i]);
-      const auto* const from = reinterpret_cast<const float*>(whole_row(pair));
-      cuda::quantize_row<Plan, Plan::kIntermediate, true>(from, hidden_row(pair));
+      const auto* const from = reinterpret_cast<const float*>(f32_row(pair));
+      cuda::quantize_row<Plan, Plan::kIntermediate, true>(from, intermediate_row(pair));
     }
   }
 
@@ -430,7 +430,7 @@ class DecodeBlock {
       const int end = segment(s).end;
       // Two warps a record; all segments before have all units.
       int record = items() * Up::kRecords + s * rest_.unit_count * Down::kRecords + consumer() / 2;
-      if (u < end) h.load(hidden_of(u), consumer() % Down::kWarps);
+      if (u < end) h.load(intermediate_of(u), consumer() % Down::kWarps);
 #pragma unroll 1
       for (int i = lane(); i < args_.tokens * 8; i += 32) own[i] = make_float2(0.0F, 0.0F);
       __syncwarp();
@@ -438,8 +438,8 @@ class DecodeBlock {
       for (; u < end; u += Plan::kDownGroups) {
         if constexpr (Rows::kStored) h.scale = stored_scale(DecodeUnit(rest_.units[u]).expert, args_.down_scale);
         const int warp = consumer() % Down::kWarps;
-        h.wait(hidden_of(u), warp);
-        *static_cast<volatile std::int32_t*>(&rest_.hidden_ready) = 1;
+        h.wait(intermediate_of(u), warp);
+        *static_cast<volatile std::int32_t*>(&rest_.intermediate_ready) = 1;
         h.find_starts();
         float sums[4] = {};
         const Place at = place(static_cast<std::uint32_t>(record));
@@ -448,7 +448,7 @@ class DecodeBlock {
             sums, ring() + at.slot * Plan::kSlotBytes, warp % 2, lane(), h.words, h.of_pairs, h.scales(),
             warp + 1 == Down::kWarps);
         give_back(empty() + 8 * at.slot, lane());
-        if (u + Plan::kDownGroups < end) h.load(hidden_of(u + Plan::kDownGroups), warp);
+        if (u + Plan::kDownGroups < end) h.load(intermediate_of(u + Plan::kDownGroups), warp);
         const DecodeUnit unit(rest_.units[u]);
         add_weighted(own, unit, 2 * part(), sums[0], sums[2]);
         add_weighted(own, unit, 2 * part() + 1, sums[1], sums[3]);
@@ -461,8 +461,8 @@ class DecodeBlock {
   }
 
   // Of the unit's token whose numbers this lane holds.
-  [[nodiscard]] __device__ __forceinline__ const uint4* hidden_of(int u) const {
-    return hidden_row(pair_of(rest_.pairs[own_column(DecodeUnit(rest_.units[u]))]));
+  [[nodiscard]] __device__ __forceinline__ const uint4* intermediate_of(int u) const {
+    return intermediate_row(pair_of(rest_.pairs[own_column(DecodeUnit(rest_.units[u]))]));
   }
 
   // Rows g and g + 8 of the unit's `column`-th token.
@@ -476,8 +476,8 @@ class DecodeBlock {
     sum.y += weight * lower;
   }
 
-  // The warps' sums in their order. Of a shared tile the first share's sums travel as hidden rows do: 8 bytes that are
-  // their own flag, all ones again once they were read.
+  // The warps' sums in their order. Of a shared tile the first share's sums travel as intermediate rows do: 8 bytes
+  // that are their own flag, all ones again once they were read.
   __device__ __forceinline__ void store_tile(const DownSegment& seg) const {
     const int count = args_.tokens * 8;
 #pragma unroll 1

@@ -34,8 +34,8 @@ struct PhasePlan {
 };
 
 // Rows that blocks pass to each other, in 16-byte words. Where inputs are quantized under scales of their own maxima:
-// codes of inputs (kPassesInputs_), then of hidden rows, each row with its scales behind it, then hidden rows in f32.
-// Else hidden rows.
+// codes of inputs (kPassesInputs_), then of intermediate rows, each row with its scales behind it, then intermediate
+// rows in f32. Else intermediate rows.
 template <InputKind kInput, int kHidden, int kIntermediate, bool kPassesInputs_>
 struct RowsPlan {
   static constexpr bool kStored = has_stored_scale(kInput);
@@ -48,11 +48,13 @@ struct RowsPlan {
     return (cols / 8 + (scales_of(cols) + 3) / 4 + kLineWords - 1) / kLineWords * kLineWords;
   }
   static constexpr int kInputWords = kPassesInputs ? words_of(kHidden) : 0;
-  static constexpr int kHiddenWords = words_of(kIntermediate);
-  static constexpr int kWholeWords = kMeasured ? kIntermediate / 4 : 0;
-  static MORACLE_BOTH constexpr int hidden_at(int tokens) { return tokens * kInputWords; }
-  static MORACLE_BOTH constexpr int whole_at(int tokens, int pairs) { return hidden_at(tokens) + pairs * kHiddenWords; }
-  static MORACLE_BOTH constexpr int all(int tokens, int pairs) { return whole_at(tokens, pairs) + pairs * kWholeWords; }
+  static constexpr int kIntermediateWords = words_of(kIntermediate);
+  static constexpr int kF32Words = kMeasured ? kIntermediate / 4 : 0;
+  static MORACLE_BOTH constexpr int intermediate_at(int tokens) { return tokens * kInputWords; }
+  static MORACLE_BOTH constexpr int f32_at(int tokens, int pairs) {
+    return intermediate_at(tokens) + pairs * kIntermediateWords;
+  }
+  static MORACLE_BOTH constexpr int all(int tokens, int pairs) { return f32_at(tokens, pairs) + pairs * kF32Words; }
   static_assert(all(kDecodeTokens, kDecodePairs) <= decode_row_words(kInput, kHidden, kIntermediate));
 };
 
@@ -106,7 +108,7 @@ struct DecodePlan {
     std::uint32_t pairs[kDecodePairs];                   // pair | token << 16, by expert
     alignas(16) std::uint32_t marks[kDecodeExperts][2];  // which tokens an expert has, a bit each
     std::int32_t offsets[kDecodeExperts];
-    // Hidden rows of an item of each activation warp, token by token.
+    // Intermediate rows of an item of each activation warp, token by token.
     alignas(16) std::conditional_t<Rows::kMeasured, float, std::uint16_t> transposed[kActivationWarps][8][8];
     // The largest magnitudes of a unit's tokens in each warp's columns, of every group of warps, for two turns.
     std::conditional_t<Rows::kMeasured && !Rows::kGroups, float[2][kUpGroups][Up::kWarps][kUnitTokens], float> maxima;
@@ -114,7 +116,7 @@ struct DecodePlan {
     std::int32_t unit_count;
     std::uint32_t launch;
     std::uint32_t used;  // words of rows that the launch before wrote
-    std::int32_t hidden_ready;
+    std::int32_t intermediate_ready;
     std::int32_t repeats;  // a token names an expert twice
     alignas(8) std::uint64_t full[kMostSlots];
     std::uint64_t empty[kMostSlots];

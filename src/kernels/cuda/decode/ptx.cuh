@@ -54,7 +54,7 @@ __device__ __forceinline__ void give_back(std::uint32_t barrier, int lane) {
   arrive_warp(barrier, lane);
 }
 // A bulk copy to shared memory, which arrives at the barrier with its bytes. What is read once leaves the L2 first, so
-// that inputs, hidden rows and code stay.
+// that inputs, intermediate rows and code stay.
 __device__ __forceinline__ void copy_bulk(std::uint32_t to, const void* from, std::uint32_t bytes,
                                           std::uint32_t barrier) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");

@@ -10,8 +10,8 @@
 //             bounds, four warpgroups of one product (bf16_products.cuh, byte_products.cuh)
 //
 // Blocks stay, and take tiles in turn; tiles are sorted by the width of their products. Columns are permuted as records
-// permute them, in x and in hidden rows alike. Each row is multiplied alone: whatever else a tile holds, its bits are
-// the same.
+// permute them, in x and in intermediate rows alike. Each row is multiplied alone: whatever else a tile holds, its bits
+// are the same.
 #pragma once
 
 #include "kernels/cuda/prefill/bf16_products.cuh"
@@ -386,7 +386,7 @@ int launch_grouped_plan(const GroupedArgs& args, int blocks, cudaStream_t stream
   return cudaGetLastError();
 }
 
-// Hidden rows are codes or whole where the next product takes them quantized: as bytes, or E2M1's as bf16.
+// Intermediate rows are codes or f32 where the next product takes them quantized: as bytes, or E2M1's as bf16.
 template <class Plan>
 int launch_grouped_sized(const GroupedArgs& args, int blocks, cudaStream_t stream) {
   if (args.epilogue == Epilogue::out) return launch_grouped_plan<Plan, Epilogue::out>(args, blocks, stream);

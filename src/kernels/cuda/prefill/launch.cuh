@@ -9,7 +9,7 @@
 
 namespace moracle::cuda {
 
-// What becomes of sums. Hidden rows that are quantized next stay in f32, or become codes under a stored scale.
+// What becomes of sums. Intermediate rows that are quantized next stay in f32, or become codes under a stored scale.
 enum class Epilogue { hidden, whole_hidden, coded_hidden, out };
 
 // One of the two matrices for all experts.
@@ -30,7 +30,7 @@ struct GroupedArgs {
   const std::int32_t* listed;
   std::uint64_t input_scale;  // from `weights`, what `scales` would have for all rows of expert 0; or kAbsent
   std::uint64_t code_scale;   // from `weights`, of coded_hidden
-  // [rows, out_columns]: bf16, of hidden rows permuted; f32 of whole_hidden; permuted bytes of coded_hidden.
+  // [rows, out_columns]: bf16, of intermediate rows permuted; f32 of whole_hidden; permuted bytes of coded_hidden.
   void* out;
   std::int32_t out_columns;
   std::int32_t most_rows;  // of a tile

@@ -31,7 +31,7 @@ __device__ __forceinline__ void wgmma_wait() {
 }
 
 // Lists of operands: sums come first, then A, B and whether D is added to. `bind` is the constraint of a sum.
-#define MORACLE_SUMS_8(bind, i)                                                                                    \
+#define MORACLE_SUMS_8(bind, i)                                                                               \
   bind(d[i]), bind(d[i + 1]), bind(d[i + 2]), bind(d[i + 3]), bind(d[i + 4]), bind(d[i + 5]), bind(d[i + 6]), \
       bind(d[i + 7])
 #define MORACLE_NAMES_0 "%0, %1, %2, %3, %4, %5, %6, %7"
@@ -53,23 +53,23 @@ __device__ __forceinline__ void wgmma_wait() {
 #define MORACLE_FLOAT(d) "+f"(d)
 #define MORACLE_INT(d) "+r"(d)
 // `types` are those of a product, `scales` what follows the predicate.
-#define MORACLE_WGMMA(bind, types, scales, tokens, index, a0, a1, a2, a3, b, add)                                \
-  if constexpr (kTokens == tokens) {                                                                             \
-    asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, %" #add                                                     \
-                 ", 0;\n"                                                                                        \
-                 " wgmma.mma_async.sync.aligned.m64n" #tokens types " {" MORACLE_NAMES_##index                   \
-                 "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b ", p" scales ";\n}"                         \
-                 : MORACLE_OUT_##index(bind)                                                                     \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(rows), "r"(add_to));                          \
+#define MORACLE_WGMMA(bind, types, scales, tokens, index, a0, a1, a2, a3, b, add)              \
+  if constexpr (kTokens == tokens) {                                                           \
+    asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, %" #add                                   \
+                 ", 0;\n"                                                                      \
+                 " wgmma.mma_async.sync.aligned.m64n" #tokens types " {" MORACLE_NAMES_##index \
+                 "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b ", p" scales ";\n}"       \
+                 : MORACLE_OUT_##index(bind)                                                   \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(rows), "r"(add_to));        \
   }
-#define MORACLE_WGMMAS(bind, types, scales)                           \
-  MORACLE_WGMMA(bind, types, scales, 16, 0, 8, 9, 10, 11, 12, 13)     \
-  MORACLE_WGMMA(bind, types, scales, 32, 1, 16, 17, 18, 19, 20, 21)   \
-  MORACLE_WGMMA(bind, types, scales, 48, 2, 24, 25, 26, 27, 28, 29)   \
-  MORACLE_WGMMA(bind, types, scales, 64, 3, 32, 33, 34, 35, 36, 37)   \
-  MORACLE_WGMMA(bind, types, scales, 80, 4, 40, 41, 42, 43, 44, 45)   \
-  MORACLE_WGMMA(bind, types, scales, 96, 5, 48, 49, 50, 51, 52, 53)   \
-  MORACLE_WGMMA(bind, types, scales, 112, 6, 56, 57, 58, 59, 60, 61)  \
+#define MORACLE_WGMMAS(bind, types, scales)                          \
+  MORACLE_WGMMA(bind, types, scales, 16, 0, 8, 9, 10, 11, 12, 13)    \
+  MORACLE_WGMMA(bind, types, scales, 32, 1, 16, 17, 18, 19, 20, 21)  \
+  MORACLE_WGMMA(bind, types, scales, 48, 2, 24, 25, 26, 27, 28, 29)  \
+  MORACLE_WGMMA(bind, types, scales, 64, 3, 32, 33, 34, 35, 36, 37)  \
+  MORACLE_WGMMA(bind, types, scales, 80, 4, 40, 41, 42, 43, 44, 45)  \
+  MORACLE_WGMMA(bind, types, scales, 96, 5, 48, 49, 50, 51, 52, 53)  \
+  MORACLE_WGMMA(bind, types, scales, 112, 6, 56, 57, 58, 59, 60, 61) \
   MORACLE_WGMMA(bind, types, scales, 128, 7, 64, 65, 66, 67, 68, 69)
 
 // kTokens a multiple of 16 up to 128; add_to 0 overwrites the sums.
@@ -88,8 +88,8 @@ __device__ __forceinline__ void wgmma_bytes(float (&d)[kSums], const std::uint32
 }
 // Of signed integers.
 template <int kTokens, int kSums>
-__device__ __forceinline__ void wgmma_bytes(std::int32_t (&d)[kSums], const std::uint32_t (&a)[4],
-                                            std::uint64_t rows, int add_to) {
+__device__ __forceinline__ void wgmma_bytes(std::int32_t (&d)[kSums], const std::uint32_t (&a)[4], std::uint64_t rows,
+                                            int add_to) {
   static_assert(kTokens % 16 == 0 && kTokens <= 2 * kSums);
   MORACLE_WGMMAS(MORACLE_INT, "k32.s32.s8.s8", "")
 }
