@@ -190,7 +190,7 @@ void add_plan(CLI::App& root, Program& program) {
   options->add(*command);
   command
       ->add_option("--device", options->device,
-                   "Machine of one rank: cpu, a name that `devices` lists, or a JSON file (default: cpu)")
+                   "Machine of one rank: cpu, cuda:0, a name that `devices` lists, or a JSON file (default: cpu)")
       ->type_name("NAME|FILE.json");
   add_vram(*command, options->vram);
   command

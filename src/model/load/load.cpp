@@ -226,7 +226,7 @@ Result<std::shared_ptr<const Ops>> check_winners(const Plan& plan) {
                    .where = module.name,
                    .wanted = "a kernel of " + gpu->name(),
                    .found = std::string(card->id),
-                   .advice = "leave the module to the host"};
+                   .advice = "leave --backend out, or use --device cpu"};
     }
     reference = reference && card->backend == "ref";
   }
