@@ -34,28 +34,33 @@ std::string feature_names(const Machine& machine) {
   return text.empty() ? "none that kernels use" : text;
 }
 
-std::vector<Machine> gpus() {
-  std::vector<Machine> machines;
+// Each GPU of this machine, or why kernels cannot run on it. Errors: those of device_library and probe_devices.
+Result<std::vector<Result<Machine>>> find_gpus() {
   const auto& library = device_library();
-  const auto found = library.ok() ? probe_devices(**library) : Result<std::vector<DeviceFacts>>(library.error());
-  for (std::size_t i = 0; found.ok() && i < found->size(); ++i) {
+  if (!library.ok()) return library.error();
+  MORACLE_ASSIGN(const std::vector<DeviceFacts> found, probe_devices(**library));
+  std::vector<Result<Machine>> gpus;
+  for (std::size_t i = 0; i < found.size(); ++i) {
     const auto device = GpuDevice::open(**library, static_cast<int>(i));
-    if (device.ok()) machines.push_back((*device)->machine());
+    gpus.push_back(device.ok() ? Result<Machine>((*device)->machine()) : device.error());
   }
-  return machines;
+  return gpus;
 }
 
 // A line for each GPU, or one that says why there is none.
 std::vector<std::string> gpu_lines() {
+  const auto found = find_gpus();
+  if (!found.ok()) {
+    const Error& why = found.error();
+    if (why.code == "device.driver") return {"none: needs " + why.wanted + "; found " + why.found};
+    return {"none: needs " + why.wanted + ", and " + kLeastDriver};
+  }
   std::vector<std::string> lines;
-  for (const Machine& gpu : gpus())
-    lines.push_back(fmt::format("{}: {} ({}), {}, {}", gpu.name, gpu.cpu_model, gpu.arch, human_bytes(gpu.memory_bytes),
-                                gpu.os_note));
-  if (lines.empty()) {
-    const auto& library = device_library();
-    const Error why = library.ok() ? probe_devices(**library).error() : library.error();
-    const std::string found = library.ok() ? "; found " + why.found : "";
-    lines.push_back("none: needs " + why.wanted + found);
+  for (const Result<Machine>& gpu : *found) {
+    lines.push_back(gpu.ok()
+                        ? fmt::format("{}: {} ({}), {}, {}", gpu->name, gpu->cpu_model, gpu->arch,
+                                      human_bytes(gpu->memory_bytes), gpu->os_note)
+                        : fmt::format("{}: {}; needs {}", gpu.error().where, gpu.error().found, gpu.error().wanted));
   }
   return lines;
 }
@@ -101,7 +106,10 @@ Result<> devices_command(const DevicesCommand& options, Console& console) {
     return Ok{};
   }
   Json found = Json::array();
-  for (const Machine& gpu : gpus()) found.push_back(to_json(gpu));
+  const auto gpus = find_gpus();
+  for (std::size_t i = 0; gpus.ok() && i < gpus->size(); ++i) {
+    if (const Result<Machine>& gpu = (*gpus)[i]; gpu.ok()) found.push_back(to_json(*gpu));
+  }
   std::vector<std::string> names = named_machines();
   names.insert(names.begin(), "cpu");
   console.json({{"machine", to_json(machine)},

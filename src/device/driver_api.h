@@ -31,6 +31,7 @@ struct DriverApi {
   std::uint32_t bytes;    // sizeof(DriverApi)
   void* self;             // first argument of every function
 
+  // Without a driver, or with one that is too old, the first of `facts` has what the driver serves; 0: there is none.
   int (*probe)(void* self, DeviceFacts* facts, int capacity, int* count);
   const char* (*error_text)(void* self, int error);
 

@@ -45,8 +45,8 @@ Result<std::vector<DeviceFacts>> probe_devices(const DriverApi& api) {
   if (error == kDeviceNoDriver) {
     return Error{.code = "device.driver",
                  .where = "CUDA",
-                 .wanted = "an NVIDIA driver for CUDA 13.0 or newer",
-                 .found = "none, or an older one (" + error_number(api, error) + ")",
+                 .wanted = kLeastDriver,
+                 .found = facts.front().driver > 0 ? "one for CUDA " + version_text(facts.front().driver) : "none",
                  .advice = "install the driver, or compute with --device cpu"};
   }
   if (error != 0 || count < 1) {

@@ -54,6 +54,9 @@ class GpuDevice final : public Device {
   mutable std::atomic<std::uint64_t> given_out_ = 0;  // by allocate(), less what was released
 };
 
+// What kernels need of the system: the first driver of CUDA 13.0.
+inline constexpr const char* kLeastDriver = "an NVIDIA driver of version 580 or newer (CUDA 13.0)";
+
 // Every device that the object sees. Errors: "device.driver", where there is no driver, no device or no answer.
 Result<std::vector<DeviceFacts>> probe_devices(const DriverApi& api);
 

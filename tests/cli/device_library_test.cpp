@@ -1,5 +1,6 @@
 // Where the program looks for the object with the CUDA kernels, and what it says of what it finds there.
 #include <fstream>
+#include <sstream>
 
 #include "cli/cli_fixture.h"
 
@@ -23,6 +24,17 @@ class DeviceLibraryCli : public CliTest {
     EXPECT_EQ(outcome.out, "");
     std::string line = outcome.err;
     for (std::size_t at = line.find("\n  "); at != std::string::npos; at = line.find("\n  ")) line.replace(at, 3, " ");
+    return line;
+  }
+  // What `devices` prints of an object over host memory, each run of blanks as one.
+  static std::string devices_with(const char* variable, const char* value) {
+    ::setenv("MORACLE_CUDA_LIBRARY", (kObjects / "libobject_of_host.so").c_str(), 1);
+    ::setenv(variable, value, 1);
+    const RunOutcome outcome = run_process({MORACLE_BINARY, "devices"});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    std::istringstream words(outcome.out);
+    std::string line;
+    for (std::string word; words >> word;) line += (line.empty() ? "" : " ") + word;
     return line;
   }
   // A program installed below the test's folder, which has to find the object itself.
@@ -111,6 +123,27 @@ TEST_F(DeviceLibraryCli, HasNoGpuOfThatNumber) {
       failure_of(MORACLE_BINARY, "cuda:7", 2),
       "moracle: error: --device: wanted cuda:0 (Fake GPU), found cuda:7 [device.unknown]; `moracle devices` lists "
       "the GPUs\n");
+}
+
+// What `devices` says of GPUs that kernels cannot run on; a load says the same and ends.
+TEST_F(DeviceLibraryCli, HasADriverThatIsTooOld) {
+  const std::string devices = devices_with("MORACLE_HOST_OBJECT_DRIVER", "12040");
+  const std::string said = failure_of(MORACLE_BINARY);
+  ::unsetenv("MORACLE_HOST_OBJECT_DRIVER");
+  const std::string wanted = "an NVIDIA driver of version 580 or newer (CUDA 13.0)";
+  EXPECT_NE(devices.find("none: needs " + wanted + "; found one for CUDA 12.4 "), std::string::npos) << devices;
+  EXPECT_EQ(said, "moracle: error: CUDA: wanted " + wanted +
+                      ", found one for CUDA 12.4 [device.driver]; install the driver, or compute with --device cpu\n");
+}
+
+TEST_F(DeviceLibraryCli, HasAGpuOfAnotherCapability) {
+  const std::string devices = devices_with("MORACLE_HOST_OBJECT_CAPABILITY", "80");
+  const Json document = json_of({"devices"});
+  ::unsetenv("MORACLE_HOST_OBJECT_CAPABILITY");
+  EXPECT_NE(devices.find("cuda:0: Fake GPU, of 8.0; needs a GPU of compute capability 9.0 (H100, H200)"),
+            std::string::npos)
+      << devices;
+  EXPECT_EQ(document.at("gpus"), Json::array());
 }
 
 // A GPU that cannot hold the experts: the plan says so, and a load is refused with what there is room for.

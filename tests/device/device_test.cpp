@@ -103,12 +103,16 @@ TEST_F(DeviceTest, NumbersThatNoDeviceHas) {
             "--device: wanted cuda:0 (Fake GPU), found cuda:7 [device.unknown]; `moracle devices` lists the GPUs");
 }
 
-TEST_F(DeviceTest, NoDriver) {
+TEST_F(DeviceTest, NoDriverOrOneThatIsTooOld) {
   fake_.probe_error = kDeviceNoDriver;
-  const auto device = GpuDevice::open(fake_.api(), 0);
-  ASSERT_FALSE(device.ok());
-  EXPECT_EQ(device.error().code, "device.driver");
-  EXPECT_NE(device.error().found.find("error 35"), std::string::npos) << device.error().found;
+  for (const auto& [driver, found] : {std::pair{0, "none"}, std::pair{12040, "one for CUDA 12.4"}}) {
+    fake_.driver = driver;
+    const auto device = GpuDevice::open(fake_.api(), 0);
+    ASSERT_FALSE(device.ok());
+    EXPECT_EQ(device.error().message(),
+              std::string("CUDA: wanted an NVIDIA driver of version 580 or newer (CUDA 13.0), found ") + found +
+                  " [device.driver]; install the driver, or compute with --device cpu");
+  }
 }
 
 TEST_F(DeviceTest, NoDevice) {

@@ -29,14 +29,17 @@ struct FakeDevice::Calls {
   static int probe(void* self, DeviceFacts* facts, int capacity, int* count) {
     FakeDevice& fake = of(self);
     *count = 0;
-    if (fake.probe_error != 0) return fake.probe_error;
+    if (fake.probe_error != 0) {
+      facts[0].driver = fake.driver;
+      return fake.probe_error;
+    }
     for (int i = 0; i < fake.devices && i < capacity; ++i) {
       facts[i] = {.name = "Fake GPU",
                   .capability = fake.capability,
                   .multiprocessors = 132,
                   .memory_bytes = fake.most_bytes,
                   .l2_bytes = 50U << 20U,
-                  .driver = 13000,
+                  .driver = fake.driver,
                   .runtime = 13000};
       *count = i + 1;
     }

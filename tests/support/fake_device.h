@@ -41,6 +41,7 @@ class FakeDevice {
   bool guarded = false;
   int kernel_error = 0;  // of the next kernel, which the next wait returns
   int probe_error = 0;
+  int driver = 13000;  // as DeviceFacts has it
   int capability = 90;
 
   [[nodiscard]] int calls(const std::string& name) const;

@@ -29,11 +29,14 @@ cudaEvent_t event_of(void* event) {
 
 int probe(void*, DeviceFacts* facts, int capacity, int* count) {
   *count = 0;
-  int found = 0;
-  if (const cudaError_t error = cudaGetDeviceCount(&found); error != cudaSuccess) return error;
   DeviceFacts shared{};
   cudaDriverGetVersion(&shared.driver);
   cudaRuntimeGetVersion(&shared.runtime);
+  int found = 0;
+  if (const cudaError_t error = cudaGetDeviceCount(&found); error != cudaSuccess) {
+    if (capacity > 0) facts[0] = shared;
+    return error;
+  }
   for (int device = 0; device < found && device < capacity; ++device) {
     cudaDeviceProp properties{};
     if (const cudaError_t error = cudaGetDeviceProperties(&properties, device); error != cudaSuccess) return error;
