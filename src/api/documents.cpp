@@ -127,7 +127,7 @@ Json degrees_json(const std::vector<Degree>& degrees) {
 }
 
 bool runs_here(const LayerMemory& layer) {
-  return layer.experts.card != nullptr && layer.experts.card->kind == CardKind::own && layer.experts.packed;
+  return layer.experts.card != nullptr && layer.experts.card->kind == CardKind::native && layer.experts.packed;
 }
 
 Json room_json(const MemoryOnDevice& device) {

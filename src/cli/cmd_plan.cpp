@@ -37,7 +37,7 @@ bool alike(const LayerMemory& a, const LayerMemory& b) {
 std::string experts_text(const ExpertsKernel& kernel) {
   if (kernel.card == nullptr) return "";
   std::string text(kernel.card->backend);
-  if (kernel.card->kind == CardKind::foreign) text += " (layout known)";
+  if (kernel.card->kind == CardKind::external) text += " (layout known)";
   return kernel.packed ? text : text + ", published widths";
 }
 

@@ -53,7 +53,7 @@ std::string with_knowledge(const Candidate& candidate) {
   std::string text(candidate.backend);
   if (!candidate.kind.known.empty())
     text.append(" (").append(candidate.kind.known).append(" known; this build has no kernel for it)");
-  if (candidate.kind == CardKind::own && !candidate.supported) text += " (" + printable(needs_of(candidate)) + ")";
+  if (candidate.kind == CardKind::native && !candidate.supported) text += " (" + printable(needs_of(candidate)) + ")";
   return text;
 }
 

@@ -160,7 +160,7 @@ struct PackOptions {
 };
 
 // The implementation behind a card; what a card does not serve is null. A card without one in this build is
-// `not_built`. Of a `foreign` card it packs that kernel's layout and runs the packed bytes on this host, for proof: no
+// `not_built`. Of a `external` card it packs that kernel's layout and runs the packed bytes on this host, for proof: no
 // decision takes it.
 struct KernelImplementation {
   const KernelCard* card;

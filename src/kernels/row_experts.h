@@ -1,5 +1,5 @@
 // Experts and linears of matrices that give their rows as f32, one at a time: what the reference kernel and the host
-// executors of foreign layouts share. y = sum over k of value(r, k) * x[k], in f32, sixteen partial sums added
+// executors of external layouts share. y = sum over k of value(r, k) * x[k], in f32, sixteen partial sums added
 // pairwise.
 #pragma once
 

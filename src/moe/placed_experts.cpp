@@ -182,8 +182,8 @@ void PlacedExperts::finish(const RunContext& context, std::int64_t tokens, std::
 
 PlacedExperts place(const KernelCard& card, std::unique_ptr<PackedExperts> pack, std::int64_t hidden,
                     std::shared_ptr<DeviceWorkspace> gpu) {
-  // A foreign card's pack is run on the host, for proof.
-  const bool elsewhere = card.device != DeviceKind::cpu && card.kind == CardKind::own;
+  // An external card's pack is run on the host, for proof.
+  const bool elsewhere = card.device != DeviceKind::cpu && card.kind == CardKind::native;
   std::vector<PlacedExperts::Part> parts(1);
   parts.front().pack = std::move(pack);
   if (elsewhere) parts.front().elsewhere = std::move(gpu);

@@ -115,7 +115,7 @@ std::string reason_phrase(const Reason& reason, CardKind kind) {
   if (reason.rule == Rule::override_) return "is not the backend that was asked for";
   if (reason.rule == Rule::quant_scheme) return "takes " + wanted;
   if (reason.rule != Rule::not_built) return "needs " + wanted + ", here: " + found;
-  if (kind == CardKind::own && found != "none") return "needs " + found;
+  if (kind == CardKind::native && found != "none") return "needs " + found;
   const std::string known = kind.known.empty() ? "" : std::string(kind.known) + " known; ";
   return known + "this build has no kernel for it";
 }

@@ -17,11 +17,11 @@ struct CardKind {
 
   bool operator==(const CardKind&) const = default;
 
-  static const CardKind own;      // a kernel of this engine
-  static const CardKind foreign;  // of another device or engine; packed here and run on the host for proof
+  static const CardKind native;    // a kernel of this engine
+  static const CardKind external;  // of another device or engine; packed here and run on the host for proof
 };
-inline constexpr CardKind CardKind::own{"own", ""};
-inline constexpr CardKind CardKind::foreign{"foreign", "layout"};
+inline constexpr CardKind CardKind::native{"native", ""};
+inline constexpr CardKind CardKind::external{"external", "layout"};
 
 enum class Numerics : std::uint8_t { exact, fast };  // `fast` quantizes activations further than published
 // What a kernel makes of 16-bit activations that the scheme leaves as they are: it keeps them in f32, rounds them to
@@ -59,7 +59,7 @@ struct KernelCard {
   std::string_view id{};       // unique: "cpu.avx512bf16.wna16"
   std::string_view backend{};  // what users type and read: "avx512bf16"; cards of different schemes may share it
   std::string_view summary{};  // one line for people
-  CardKind kind = CardKind::own;
+  CardKind kind = CardKind::native;
   Numerics numerics = Numerics::exact;
   DeviceKind device = DeviceKind::cpu;
   bool any_device_of_host = false;  // a reference that runs wherever the program runs

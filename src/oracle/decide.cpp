@@ -23,7 +23,7 @@ Candidate examine(const TableRow& row, const Problem& problem, const Machine& ma
     candidate.reasons.push_back({.rule = rule, .wanted = wanted, .found = found});
   };
   if (policy.pinned && *policy.pinned != card.backend) add(Rule::override_, texts.keep(*policy.pinned), card.backend);
-  if (card.kind != CardKind::own) {
+  if (card.kind != CardKind::native) {
     add(Rule::not_built, "an implementation in this build", "capabilities and layout");
   } else if (table.missing != nullptr) {
     const std::string_view missing = table.missing(card.id);
@@ -96,12 +96,12 @@ void warn(Decision& decision, const Policy& policy) {
 // What each backend lacks, a line each: "wide needs avx512, avx512_bf16". Kernels of this engine alone, where there are
 // any.
 std::vector<std::string> lacks_of_all(const Decision& decision) {
-  const auto is_own = [](const Candidate& candidate) { return candidate.kind == CardKind::own; };
-  const bool some_own = std::any_of(decision.trace.begin(), decision.trace.end(), is_own);
+  const auto is_native = [](const Candidate& candidate) { return candidate.kind == CardKind::native; };
+  const bool some_native = std::any_of(decision.trace.begin(), decision.trace.end(), is_native);
   std::vector<std::string> lines;
   for (const BackendEntry& entry : fold_backends(decision)) {
     const Candidate& nearest = decision.trace[entry.variants.front()];
-    if (!some_own || is_own(nearest)) lines.push_back(std::string(entry.backend) + " " + needs_of(nearest));
+    if (!some_native || is_native(nearest)) lines.push_back(std::string(entry.backend) + " " + needs_of(nearest));
   }
   return lines;
 }

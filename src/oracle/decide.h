@@ -29,7 +29,7 @@ struct Candidate {
   const KernelCard* card = nullptr;  // null: of another engine's selection, which is only shown
   std::string_view id{};             // of the card
   std::string_view backend{};
-  CardKind kind = CardKind::own;
+  CardKind kind = CardKind::native;
   bool supported = false;
   std::vector<Reason> reasons{};  // every mismatch, the first in check order first
   std::string_view why{};         // what the row's place in the table rests on

@@ -17,7 +17,7 @@
 namespace moracle {
 
 struct VerifyOptions {
-  std::string layout{};                 // a foreign layout to pack and run instead of the chosen backend; empty: none
+  std::string layout{};                 // an external layout to pack and run instead of the chosen backend; empty: none
   std::shared_ptr<GpuDevice> device{};  // of the plan; null: the host computes
   bool batch_invariant = false;         // as the plan's policy
   std::int64_t tokens = 32;             // raised where needed so that every expert is hit

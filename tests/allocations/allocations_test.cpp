@@ -171,7 +171,7 @@ TEST(LayerAllocations, RunsOfEveryOwnCardAllocateNothing) {
     // The policy that allows most: exact cards serve under it, too.
     const Decision decision = decide(layer_problem(shape, scheme), machine, {.numerics = Numerics::fast}, **table);
     for (const Candidate& candidate : decision.trace) {
-      if (!candidate.reasons.empty() || candidate.card->kind != CardKind::own) continue;
+      if (!candidate.reasons.empty() || candidate.card->kind != CardKind::native) continue;
       SCOPED_TRACE(scheme.name + " " + std::string(candidate.card->id));
       ran.insert(candidate.card->id);
       auto runner = LayerRunner::pack(*candidate.card, *experts, {.pool = pool, .activation = shape.activation});
@@ -200,7 +200,7 @@ TEST(LayerAllocations, RunsOfEveryOwnCardAllocateNothing) {
   for (const Table* table : all_tables()) {
     for (const TableRow& row : table->rows) {
       const KernelCard& card = *row.card;
-      if (card.kind != CardKind::own || card.device != DeviceKind::cpu || !card.serves_experts) continue;
+      if (card.kind != CardKind::native || card.device != DeviceKind::cpu || !card.serves_experts) continue;
       if ((machine.cpu_features & card.cpu_features) != card.cpu_features) continue;
       EXPECT_EQ(ran.count(card.id), 1U) << card.id;
     }

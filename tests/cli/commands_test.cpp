@@ -164,13 +164,13 @@ TEST_F(CliTest, PlanPrintsTheContract) {
   EXPECT_EQ(plan["kv_cache_bytes"], 3 * 128 * 2 * 2 * 64 * 2);
   EXPECT_FALSE(plan["tp_degrees"][1]["legal"]);
   EXPECT_TRUE(plan["ep_degrees"][1]["legal"]);
-  EXPECT_EQ(plan["layers"][0]["experts_kernel"]["kind"], "own");
+  EXPECT_EQ(plan["layers"][0]["experts_kernel"]["kind"], "native");
   const Json elsewhere = json_of({"plan", model_path(), "--device", "a100", "--context", "128"});
   EXPECT_FALSE(elsewhere["packed"]);
   EXPECT_EQ(elsewhere["layers"][0]["experts_backend"], nullptr);
   const Json& kernel = elsewhere["layers"][0]["experts_kernel"];
   EXPECT_EQ(kernel["card"], "marlin.wna16");
-  EXPECT_EQ(kernel["kind"], "foreign");
+  EXPECT_EQ(kernel["kind"], "external");
   EXPECT_TRUE(kernel["packed"]);
   EXPECT_LT(kernel["bytes"].get<std::int64_t>(), elsewhere["layers"][0]["feed_forward_bytes"].get<std::int64_t>());
   EXPECT_NE(moracle_run({"plan", model_path(), "--device", "a100"}).out.find("marlin (layout known)"),

@@ -120,7 +120,7 @@ std::vector<const KernelCard*> claiming(const CanonicalExperts& experts, const A
                         .zero_points = experts.zero_points,
                         .act_order = experts.act_order};
   for (const TableRow& row : (*table)->rows) {
-    if (row.card->kind != CardKind::own) continue;
+    if (row.card->kind != CardKind::native) continue;
     if (!runs_here(*row.card)) continue;
     // A card may be for one kind of activations alone, for one width of codes, or for some widths of groups.
     if (std::none_of(row.card->schemes.begin(), row.card->schemes.end(), [&](const SchemeRule& rule) {

@@ -44,7 +44,7 @@ TEST(ExpertBytes, AreTheSameInAnyPlace) {
     for (const TableRow& row : test::table_of(experts.scheme).rows) {
       const KernelCard& card = *row.card;
       const KernelImplementation* const kernel = find_implementation(card.id);
-      const bool in_one_piece = card.kind == CardKind::own;
+      const bool in_one_piece = card.kind == CardKind::native;
       const bool fits = std::any_of(card.schemes.begin(), card.schemes.end(), [&](const SchemeRule& rule) {
         return scheme_matches(rule, card.group_sizes, experts.scheme);
       });

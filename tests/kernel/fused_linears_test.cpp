@@ -25,7 +25,7 @@ std::vector<const KernelCard*> cards_for(const Scheme& scheme) {
   std::vector<const KernelCard*> cards;
   const CpuFeatures features = probe_machine().cpu_features;
   for (const TableRow& row : (*table_for(scheme))->rows) {
-    const bool built = row.card->kind == CardKind::own && row.card->device == DeviceKind::cpu &&
+    const bool built = row.card->kind == CardKind::native && row.card->device == DeviceKind::cpu &&
                        find_implementation(row.card->id) != nullptr;
     if (built && (row.card->cpu_features & ~features) == 0) cards.push_back(row.card);
   }

@@ -30,7 +30,7 @@ std::vector<const KernelCard*> panel_cards() {
   std::vector<const KernelCard*> cards;
   for (const Table* table : all_tables()) {
     for (const TableRow& row : table->rows) {
-      if (row.card->kind != CardKind::own || row.card->backend == "ref") continue;
+      if (row.card->kind != CardKind::native || row.card->backend == "ref") continue;
       if (!row.card->rounds_weights) cards.push_back(row.card);  // those that do: tests/device/stream_test.cpp
     }
   }

@@ -1,5 +1,5 @@
-// The host executors of foreign layouts: whole layers computed from the packed bytes, held against recorded outputs and
-// against the reference kernel, for every card that has a pack and every corner that it claims.
+// The host executors of external layouts: whole layers computed from the packed bytes, held against recorded outputs
+// and against the reference kernel, for every card that has a pack and every corner that it claims.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ std::vector<const KernelCard*> packed_cards(ProblemKind kind = ProblemKind::expe
     for (const TableRow& row : table->rows) {
       const KernelCard& card = *row.card;
       const bool serves = kind == ProblemKind::experts ? card.serves_experts : card.serves_linear;
-      if (card.kind == CardKind::foreign && serves) cards.push_back(&card);
+      if (card.kind == CardKind::external && serves) cards.push_back(&card);
     }
   return cards;
 }
@@ -70,7 +70,7 @@ bool chosen(const KernelCard& card, const Problem& problem) {
   const auto table = table_for(problem.scheme);
   EXPECT_TRUE(table.ok()) << to_string(problem.scheme);
   const Decision decision = decide(problem, device_of(card), {.pinned = std::string(card.backend)}, **table);
-  EXPECT_EQ(decision.winner, nullptr) << card.id << ": a foreign kernel runs nowhere by itself";
+  EXPECT_EQ(decision.winner, nullptr) << card.id << ": a external kernel runs nowhere by itself";
   return decision.best_if_built == &card;
 }
 
@@ -80,7 +80,7 @@ bool chosen(const KernelCard& card, const Problem& problem) {
 // activation between them. Sums are f32: 1e-5.
 // The kernels of this host may round activations: x for gate and up, and what down reads.
 double weight_bound(const KernelCard& card, const QuantKey& key) {
-  if (card.kind == CardKind::own) return std::max(1e-5, 3 * relative_rounding(card.inputs));
+  if (card.kind == CardKind::native) return std::max(1e-5, 3 * relative_rounding(card.inputs));
   if (card.backend != "marlin") return 1e-5;
   if (key.scale == ScaleType::f32) return 6.0 / 512.0;
   return key.element == Element::e2m1 && key.second_level ? 6.0 / 8192.0 : 1e-5;
@@ -301,13 +301,13 @@ TEST(LayoutExecutors, AnOrderOfUpsOwnIsRefusedAtSelectionOrRuns) {
     const auto wanted = run(reference_for(experts.scheme), experts, {}, routed, 1);
     for (const TableRow& row : (*table_for(experts.scheme))->rows) {
       const KernelCard& card = *row.card;
-      const bool foreign = card.kind == CardKind::foreign;
+      const bool external = card.kind == CardKind::external;
       ReasonTexts texts;
-      const auto reasons = mismatches(problem, foreign ? device_of(card) : probe_machine(), {}, card, texts);
+      const auto reasons = mismatches(problem, external ? device_of(card) : probe_machine(), {}, card, texts);
       if (reasons.empty()) {
         expect_layer(card, experts, run(card, experts, {}, routed, 2), wanted, std::string(card.id));
         ++ran;
-      } else if (foreign && card.act_order && card.serves_experts) {
+      } else if (external && card.act_order && card.serves_experts) {
         ASSERT_EQ(reasons.size(), 1U) << card.id;
         EXPECT_EQ(reasons[0].rule, Rule::act_order) << card.id;
         EXPECT_FALSE(shared) << card.id;
@@ -394,12 +394,12 @@ std::string card_name(const ::testing::TestParamInfo<const KernelCard*>& info) {
 INSTANTIATE_TEST_SUITE_P(Layouts, PackedCards, ::testing::ValuesIn(packed_cards()), card_name);
 INSTANTIATE_TEST_SUITE_P(Layouts, PackedLinears, ::testing::ValuesIn(packed_cards(ProblemKind::linear)), card_name);
 
-// Every foreign card has a pack for what it serves, and is tried above.
+// Every external card has a pack for what it serves, and is tried above.
 TEST(LayoutExecutors, EveryForeignCardHasItsPacks) {
   for (const Table* table : all_tables())
     for (const TableRow& row : table->rows) {
       const KernelCard& card = *row.card;
-      if (card.kind != CardKind::foreign) continue;
+      if (card.kind != CardKind::external) continue;
       const KernelImplementation* implementation = find_implementation(card.id);
       ASSERT_NE(implementation, nullptr) << card.id;
       EXPECT_EQ(implementation->pack_experts != nullptr, card.serves_experts) << card.id;

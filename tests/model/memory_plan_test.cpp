@@ -147,7 +147,7 @@ TEST(MemoryPlanElsewhere, NamesTheKernelThatWouldServe) {
   EXPECT_FALSE(foretold->packed);
   for (const LayerMemory& layer : foretold->layers) {
     ASSERT_NE(layer.experts.card, nullptr);
-    EXPECT_EQ(layer.experts.card->kind, CardKind::foreign);
+    EXPECT_EQ(layer.experts.card->kind, CardKind::external);
     EXPECT_TRUE(layer.experts.packed);
   }
   // 16 experts x 3 matrices of 256 x 128: a nibble a weight and a 2-byte scale a group, and the f32 router.
@@ -234,7 +234,7 @@ TEST(MemoryPlanElsewhere, NamesTheKernelOfUnquantizedExperts) {
   ASSERT_TRUE(foretold.ok()) << foretold.error().message();
   const ExpertsKernel& experts = foretold->layers[0].experts;
   ASSERT_NE(experts.card, nullptr);
-  EXPECT_EQ(experts.card->kind, CardKind::foreign);
+  EXPECT_EQ(experts.card->kind, CardKind::external);
   EXPECT_TRUE(experts.packed);
   const auto module = std::find_if(plan->modules().begin(), plan->modules().end(),
                                    [](const ModuleReport& m) { return m.kind == "experts"; });

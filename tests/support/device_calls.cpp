@@ -83,7 +83,7 @@ std::vector<float> run_linear(const KernelCard& card, const CanonicalLinear& lin
   std::vector<float> y(static_cast<std::size_t>(tokens * spec.rows), std::nanf(""));
   const HostDevice host(probe_machine(), pool);
   // Foreign cards are run on the host.
-  const std::shared_ptr<GpuDevice> gpu = card.kind == CardKind::own ? device_for(card) : nullptr;
+  const std::shared_ptr<GpuDevice> gpu = card.kind == CardKind::native ? device_for(card) : nullptr;
   const Device& device = gpu != nullptr ? static_cast<const Device&>(*gpu) : host;
   const Result<> done = run_on(device, **packed, pool.threads(), tokens, x, y);
   EXPECT_TRUE(done.ok()) << done.error().message();

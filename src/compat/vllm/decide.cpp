@@ -75,9 +75,10 @@ moracle::Candidate explained(const Candidate& candidate, const Decision& decisio
   shown.reasons.assign(candidate.reasons.begin(), candidate.reasons.end());
   if (!candidate.asked)
     shown.reasons.push_back({.rule = Rule::override_, .wanted = decision.wanted, .found = candidate.row->backend});
-  shown.reasons.push_back({.rule = Rule::not_built,
-                           .wanted = "an implementation in this build",
-                           .found = shown.kind == CardKind::foreign ? "capabilities and layout" : "capabilities only"});
+  shown.reasons.push_back(
+      {.rule = Rule::not_built,
+       .wanted = "an implementation in this build",
+       .found = shown.kind == CardKind::external ? "capabilities and layout" : "capabilities only"});
   return shown;
 }
 

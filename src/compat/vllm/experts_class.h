@@ -50,7 +50,7 @@ struct ExpertsClass {
   // Cards of the layouts that its kernel reads; none: the layout is not public.
   std::span<const KernelCard* const> layouts{};
 
-  [[nodiscard]] CardKind kind() const { return layouts.empty() ? kDecisionOnly : CardKind::foreign; }
+  [[nodiscard]] CardKind kind() const { return layouts.empty() ? kDecisionOnly : CardKind::external; }
 };
 
 // Every mismatch between one class and the question, in vLLM's check order: device, library, no_act_and_mul,

@@ -39,7 +39,7 @@ inline constexpr std::array<std::int32_t, 1> kGroup16{16};
 inline constexpr std::array<std::int32_t, 1> kGroup32{32};
 
 constexpr KernelCard layout_card(KernelCard card) {
-  card.kind = CardKind::foreign;
+  card.kind = CardKind::external;
   card.device = card.devices.front().device;
   card.serves_linear = false;
   card.activations = kLayoutActivations;

@@ -23,7 +23,7 @@ Result<const KernelCard*> layout_card_for(std::string_view backend, const Proble
   std::vector<std::string_view> known;
   for (const TableRow& row : table->rows) {
     const KernelCard& card = *row.card;
-    if (card.kind != CardKind::foreign) continue;
+    if (card.kind != CardKind::external) continue;
     if (std::find(known.begin(), known.end(), card.backend) == known.end()) known.push_back(card.backend);
     if (card.backend != backend) continue;
     ReasonTexts texts;

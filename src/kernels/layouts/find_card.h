@@ -1,4 +1,4 @@
-// Cards of foreign kernels whose layout is packed here, asked for by name: no decision of this machine takes them.
+// Cards of external kernels whose layout is packed here, asked for by name: no decision of this machine takes them.
 #pragma once
 
 #include <string_view>

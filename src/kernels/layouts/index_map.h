@@ -1,4 +1,4 @@
-// Where the elements of a matrix lie in a foreign layout: index maps that compose, and arrays stored through them.
+// Where the elements of a matrix lie in an external layout: index maps that compose, and arrays stored through them.
 //
 // A matrix is [out, in]; parts of it (gate over up) are padded one by one. Its rows go through a list of row
 // permutations, each a bijection of the stored rows, and an element map puts (stored row, column) into a flat array.

@@ -44,7 +44,7 @@ class PackedRows final : public RowMatrix {
   return {.code = "layout.memory_plan",
           .where = where,
           .wanted = "weights to pack",
-          .found = "a question about sizes, which foreign layouts do not answer"};
+          .found = "a question about sizes, which external layouts do not answer"};
 }
 
 // A layer's packs, expert by expert.

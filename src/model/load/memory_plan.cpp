@@ -48,8 +48,8 @@ class BlankMatrix final : public MatrixSource {
 };
 
 // Bytes of a layer in a layout of which every expert takes as much: one is packed.
-Result<std::size_t> foreign_bytes(const KernelImplementation& kernel, const CanonicalExperts& layer,
-                                  const PackOptions& options) {
+Result<std::size_t> external_bytes(const KernelImplementation& kernel, const CanonicalExperts& layer,
+                                   const PackOptions& options) {
   CanonicalExperts one = layer;
   one.experts.resize(1);
   for (CanonicalLinear* linear : {&one.experts[0].gate, &one.experts[0].up, &one.experts[0].down})
@@ -262,14 +262,14 @@ class LaidOutModules final : public ModuleSource {
     ExpertsKernel named;
     if (runs_on(choice.best, plan_.placement().host())) named.card = choice.best;
     const KernelImplementation* const kernel =
-        named.card != nullptr && named.card->kind == CardKind::foreign ? find_implementation(named.card->id) : nullptr;
-    if (named.card != nullptr && named.card->kind == CardKind::own && named.card->device != DeviceKind::cpu) {
+        named.card != nullptr && named.card->kind == CardKind::external ? find_implementation(named.card->id) : nullptr;
+    if (named.card != nullptr && named.card->kind == CardKind::native && named.card->device != DeviceKind::cpu) {
       MORACLE_ASSIGN(const auto packed,
                      find_implementation(named.card->id)->pack_experts(share, layout_options(activation)));
       named.bytes = packed->bytes();
       named.packed = true;
     } else if (kernel != nullptr) {
-      MORACLE_ASSIGN(named.bytes, foreign_bytes(*kernel, share, {.pool = pool_, .activation = activation}));
+      MORACLE_ASSIGN(named.bytes, external_bytes(*kernel, share, {.pool = pool_, .activation = activation}));
       named.packed = true;
     } else {
       for (const auto& expert : share.experts)

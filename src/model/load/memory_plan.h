@@ -73,7 +73,7 @@ struct MemoryPlanOptions {
 };
 
 // Sizes are those that load_model and Model::reserve come to: the same layouts are made, without weights. On another
-// device experts are counted as its best kernel lays them out, where this build knows that layout (CardKind::foreign);
+// device experts are counted as its best kernel lays them out, where this build knows that layout (CardKind::external);
 // the workspace of that kernel is not known. Reads no weight, and input scales and group indices only where they decide
 // how much workspace a layer takes. Errors: "plan.tp", "plan.ep" (see parallel_cut.h), "plan.context",
 // "oracle.no_kernel" and its like where a rank's share is not served, those of decide for a pinned backend, those of

@@ -117,12 +117,12 @@ function group(layer, total) {
   else winner.textContent = "No kernel serves it.";
   section.append(winner);
   if (able.length) section.append(element("p", "Could as well, after it: " + able.map((card) => card.card).join(", ")));
-  const near = unable.filter((card) => card.kind !== "foreign" && !ofOtherDevice(card));
-  const far = unable.filter((card) => card.kind !== "foreign" && ofOtherDevice(card));
-  const foreign = unable.filter((card) => card.kind === "foreign");
+  const near = unable.filter((card) => card.kind !== "external" && !ofOtherDevice(card));
+  const far = unable.filter((card) => card.kind !== "external" && ofOtherDevice(card));
+  const external = unable.filter((card) => card.kind === "external");
   if (near.length) section.append(tableOf(near));
   if (far.length) section.append(folded("Kernels of other devices", far));
-  if (foreign.length) section.append(folded("Kernels of other engines", foreign));
+  if (external.length) section.append(folded("Kernels of other engines", external));
   return section;
 }
 

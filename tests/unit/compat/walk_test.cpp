@@ -181,7 +181,7 @@ TEST(VllmTables, ClassesPointAtTheCardsOfTheirLayouts) {
       EXPECT_TRUE(row.experts->id.starts_with("vllm.")) << row.experts->id;
       for (const KernelCard* card : row.experts->layouts) {
         ++pointing;
-        EXPECT_EQ(card->kind, CardKind::foreign) << card->id;
+        EXPECT_EQ(card->kind, CardKind::external) << card->id;
         EXPECT_TRUE(card->serves_experts) << card->id;
         EXPECT_NE(find_implementation(card->id), nullptr) << card->id;
       }

@@ -158,7 +158,7 @@ TEST(Tables, OtherDevicesGetTheirKernelsIfBuilt) {
     const Decision decision = decide(problem, *resolve_machine(name), {}, **table_for(scheme));
     ASSERT_NE(decision.best_if_built, nullptr) << name;
     EXPECT_EQ(decision.best_if_built->backend, backend) << name << " " << to_string(scheme);
-    EXPECT_EQ(decision.best_if_built->kind, backend.starts_with("sm90") ? CardKind::own : CardKind::foreign);
+    EXPECT_EQ(decision.best_if_built->kind, backend.starts_with("sm90") ? CardKind::native : CardKind::external);
     ASSERT_NE(decision.winner, nullptr);
     EXPECT_EQ(decision.winner->backend, cuda_here && backend.starts_with("sm90") ? backend : "ref") << "of this host";
   }

@@ -20,7 +20,7 @@ constexpr KernelCard kTilesFast = int_card("t.tiles-fast", "tiles", kTiles.cpu_f
 constexpr std::array kGpus{DeviceRule{.device = DeviceKind::cuda, .min_capability = 75}};
 constexpr KernelCard kGpu = [] {
   KernelCard card = int_card("t.gpu", "gpu", 0);
-  card.kind = CardKind::foreign;
+  card.kind = CardKind::external;
   card.devices = kGpus;
   return card;
 }();

@@ -193,15 +193,15 @@ TEST(Decide, NotBuiltIsAReasonAndTheAnswerToWhatIf) {
 
 TEST(Decide, ForeignCardsNeverWin) {
   const std::array cuda{DeviceRule{.device = DeviceKind::cuda, .min_capability = 75}};
-  KernelCard foreign = kNarrow;
-  foreign.id = "f.marlin";
-  foreign.backend = "marlin";
-  foreign.kind = CardKind::foreign;
-  foreign.devices = cuda;
-  KernelCard closed = foreign;
+  KernelCard external = kNarrow;
+  external.id = "f.marlin";
+  external.backend = "marlin";
+  external.kind = CardKind::external;
+  external.devices = cuda;
+  KernelCard closed = external;
   closed.id = "f.humming";
   closed.backend = "humming";
-  const std::array rows{TableRow{&closed, ""}, TableRow{&foreign, ""}, TableRow{&kReference, ""}};
+  const std::array rows{TableRow{&closed, ""}, TableRow{&external, ""}, TableRow{&kReference, ""}};
   const Table table{.name = "t", .rows = rows, .missing = [](std::string_view) { return std::string_view(); }};
 
   const Decision theirs = decide(int4_problem(), machine("h200"), {}, table);

@@ -75,7 +75,7 @@ TEST(ExplainJson, HasTheContractsShape) {
   EXPECT_EQ(json[0]["trace"][0], (Json{{"backend", "wide"},
                                        {"card", "t.wide"},
                                        {"supported", false},
-                                       {"kind", "own"},
+                                       {"kind", "native"},
                                        {"reasons", Json::array({{{"rule", "device"},
                                                                  {"wanted", "cpu with avx2+avx512+avx512_bf16"},
                                                                  {"found", "cpu x86_64 with avx2"}}})}}));
@@ -93,8 +93,8 @@ TEST(Names, RulesAndKindsAreSpelledAsTheContractSays) {
                           Rule::policy, Rule::override_, Rule::not_built})
     spelled.insert(rule.name);
   EXPECT_EQ(spelled, contract);
-  EXPECT_EQ(CardKind::own.name, "own");
-  EXPECT_EQ(CardKind::foreign.name, "foreign");
+  EXPECT_EQ(CardKind::native.name, "native");
+  EXPECT_EQ(CardKind::external.name, "external");
 }
 
 // What another engine's selection was asked beside the problem keeps layers apart.
