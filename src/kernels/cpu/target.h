@@ -47,20 +47,21 @@ struct GemmArgs {
 using GemmFn = void (*)(const GemmArgs&);
 
 // What asks for a kernel: activations of 16 bits under either policy, or those that the scheme quantizes.
-enum class Serves : std::uint8_t { exact = 1, fast = 2, int8 = 4, floats = 8 };
-constexpr Serves operator|(Serves a, Serves b) {
-  return static_cast<Serves>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
+enum class ActivationMask : std::uint8_t { exact = 1, fast = 2, int8 = 4, floats = 8 };
+constexpr ActivationMask operator|(ActivationMask a, ActivationMask b) {
+  return static_cast<ActivationMask>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
 }
-constexpr bool includes(Serves all, Serves one) {
+constexpr bool includes(ActivationMask all, ActivationMask one) {
   return (static_cast<unsigned>(all) & static_cast<unsigned>(one)) != 0;
 }
-inline constexpr Serves kAnyActivations = Serves::exact | Serves::fast | Serves::int8 | Serves::floats;
+inline constexpr ActivationMask kAnyActivations =
+    ActivationMask::exact | ActivationMask::fast | ActivationMask::int8 | ActivationMask::floats;
 enum class Groups : std::uint8_t { any, up_to_16, up_to_32, longer };
 
 struct KernelKey {
   WeightCode weight;
   ActDtype act;
-  Serves serves;
+  ActivationMask activations;
   Groups groups = Groups::any;  // columns of a group of the weight
 };
 // Of the rows that a matrix matches, the last one with min_tokens or less serves a call.

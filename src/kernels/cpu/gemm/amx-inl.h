@@ -463,9 +463,10 @@ void gemm_amx(const GemmArgs& args) {
 }
 
 template <class D>
-constexpr GemmKernel amx_row(std::uint16_t min_tokens, Serves serves = kAnyActivations, Groups groups = Groups::any) {
+constexpr GemmKernel amx_row(std::uint16_t min_tokens, ActivationMask activations = kAnyActivations,
+                             Groups groups = Groups::any) {
   GemmKernel row{
-      .key = {D::kCode, D::kAct, serves, groups}, .min_tokens = min_tokens, .run = gemm_amx<D>, .even_rows = true};
+      .key = {D::kCode, D::kAct, activations, groups}, .min_tokens = min_tokens, .run = gemm_amx<D>, .even_rows = true};
   if constexpr (D::Sums::kUnsigned) row.offset = static_cast<std::int32_t>(D::kOffset);
   return row;
 }

@@ -116,7 +116,7 @@ constexpr std::integral_constant<ActScaling, ActScaling::running> kRunning;
 
 // The kernel of a decoder, for weights with and without the zero points that its code can have, under the scales that
 // what it serves can have: running ones where kernels make activations integers themselves, else those of the scheme.
-template <class D, Serves kServes>
+template <class D, ActivationMask kActivations>
 void gemm(const GemmArgs& args) {
   constexpr bool kIntegers = D::Form::Sums::kIntegers;
   const auto under = [&]<ActScaling kScaling>(std::integral_constant<ActScaling, kScaling>) {
@@ -126,11 +126,11 @@ void gemm(const GemmArgs& args) {
     }
     gemm_tiles<D, kScaling, false>(args);
   };
-  if constexpr (!kIntegers || includes(kServes, Serves::int8)) {
+  if constexpr (!kIntegers || includes(kActivations, ActivationMask::int8)) {
     under(kPerToken);
     if constexpr (Scaled<D>) under(kPerGroup);
   }
-  if constexpr (kIntegers && includes(kServes, Serves::exact | Serves::fast)) under(kRunning);
+  if constexpr (kIntegers && includes(kActivations, ActivationMask::exact | ActivationMask::fast)) under(kRunning);
 }
 
 // For calls of many tokens.
@@ -142,8 +142,9 @@ void gemm_decoded(const GemmArgs& args) {
 
 // Rows of a target's table.
 template <class D>
-constexpr GemmKernel kernel_row(Serves serves, std::uint16_t min_tokens, GemmFn run, Groups groups = Groups::any) {
-  GemmKernel row{.key = {D::kCode, D::Form::kAct, serves, groups}, .min_tokens = min_tokens, .run = run};
+constexpr GemmKernel kernel_row(ActivationMask activations, std::uint16_t min_tokens, GemmFn run,
+                                Groups groups = Groups::any) {
+  GemmKernel row{.key = {D::kCode, D::Form::kAct, activations, groups}, .min_tokens = min_tokens, .run = run};
   if constexpr (Scaled<D>) {
     constexpr auto kOffset = static_cast<std::int32_t>(D::kOffset);
     if (D::Form::Sums::kUnsigned || Blocked<typename D::Form>) row.offset = kOffset;
@@ -151,13 +152,13 @@ constexpr GemmKernel kernel_row(Serves serves, std::uint16_t min_tokens, GemmFn 
   if constexpr (Blocked<typename D::Form>) row.block_columns = D::Form::kBlockSteps * kStepColumns;
   return row;
 }
-template <class D, Serves kServes = kAnyActivations>
+template <class D, ActivationMask kActivations = kAnyActivations>
 constexpr GemmKernel gemm_row(std::uint16_t min_tokens) {
-  return kernel_row<D>(kServes, min_tokens, gemm<D, kServes>);
+  return kernel_row<D>(kActivations, min_tokens, gemm<D, kActivations>);
 }
-template <class D, Serves kServes = kAnyActivations>
+template <class D, ActivationMask kActivations = kAnyActivations>
 constexpr GemmKernel decoded_row(std::uint16_t min_tokens, Groups groups = Groups::any) {
-  return kernel_row<D>(kServes, min_tokens, gemm_decoded<D>, groups);
+  return kernel_row<D>(kActivations, min_tokens, gemm_decoded<D>, groups);
 }
 
 }  // namespace moracle::cpu

@@ -27,31 +27,31 @@ constexpr std::uint16_t kShortBytesFrom = 24;
 constexpr std::uint16_t kAfterWords = 6;
 constexpr std::uint16_t kAfterBytes = 16;
 
-constexpr Serves kBytes = Serves::fast | Serves::int8;
+constexpr ActivationMask kBytes = ActivationMask::fast | ActivationMask::int8;
 
 constexpr GemmKernel kGemm[] = {
     // Split int16 spills twice what bf16 does at the end of a group, which short groups do not pay for.
-    gemm_row<I16Int4<V>, Serves::exact>(1),
-    amx_row<AmxSplit<AmxInt4<SignedLines<V>>>>(kAfterWords, Serves::exact, Groups::longer),
-    amx_row<AmxCodes<Bf16Int4<V>>>(kAfterWords, Serves::exact, Groups::up_to_32),
+    gemm_row<I16Int4<V>, ActivationMask::exact>(1),
+    amx_row<AmxSplit<AmxInt4<SignedLines<V>>>>(kAfterWords, ActivationMask::exact, Groups::longer),
+    amx_row<AmxCodes<Bf16Int4<V>>>(kAfterWords, ActivationMask::exact, Groups::up_to_32),
     gemm_row<I8Int4<V>, kBytes>(1),
     amx_row<AmxInt4<UnsignedLines<V>>>(kBytesFrom, kBytes, Groups::longer),
     amx_row<AmxInt4<UnsignedLines<V>>>(kShortBytesFrom, kBytes, Groups::up_to_32),
-    gemm_row<Bf16Int4<V>, Serves::floats>(1),
-    amx_row<AmxCodes<Bf16Int4<V>>>(kTilesFrom, Serves::floats),
+    gemm_row<Bf16Int4<V>, ActivationMask::floats>(1),
+    amx_row<AmxCodes<Bf16Int4<V>>>(kTilesFrom, ActivationMask::floats),
 
-    gemm_row<I16Int8<V>, Serves::exact>(1),
-    amx_row<AmxSplit<AmxInt8<V>>>(kAfterWords, Serves::exact, Groups::longer),
-    amx_row<AmxCodes<Bf16Int8<V>>>(kAfterWords, Serves::exact, Groups::up_to_32),
+    gemm_row<I16Int8<V>, ActivationMask::exact>(1),
+    amx_row<AmxSplit<AmxInt8<V>>>(kAfterWords, ActivationMask::exact, Groups::longer),
+    amx_row<AmxCodes<Bf16Int8<V>>>(kAfterWords, ActivationMask::exact, Groups::up_to_32),
     gemm_row<I8Int8<V>, kBytes>(1),
     amx_row<AmxInt8<V>>(kAfterWords, kBytes),
 
-    gemm_row<I16E2m1<V>, Serves::exact>(1),
-    amx_row<AmxCodes<Bf16E2m1<V>>>(kAfterWords, Serves::exact),
-    gemm_row<I8E2m1<V>, Serves::fast>(1),
-    amx_row<AmxCodes<Bf16E2m1<V>>>(kAfterBytes, Serves::fast),
-    gemm_row<Bf16E2m1<V>, Serves::floats>(1),
-    amx_row<AmxCodes<Bf16E2m1<V>>>(kTilesFrom, Serves::floats),
+    gemm_row<I16E2m1<V>, ActivationMask::exact>(1),
+    amx_row<AmxCodes<Bf16E2m1<V>>>(kAfterWords, ActivationMask::exact),
+    gemm_row<I8E2m1<V>, ActivationMask::fast>(1),
+    amx_row<AmxCodes<Bf16E2m1<V>>>(kAfterBytes, ActivationMask::fast),
+    gemm_row<Bf16E2m1<V>, ActivationMask::floats>(1),
+    amx_row<AmxCodes<Bf16E2m1<V>>>(kTilesFrom, ActivationMask::floats),
 
     gemm_row<Bf16E4m3<V>>(1),
     amx_row<AmxCodes<Bf16E4m3<V>>>(kTilesFrom),

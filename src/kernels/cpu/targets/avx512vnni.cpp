@@ -14,7 +14,7 @@ using namespace avx512;
 
 struct V : Avx512<V> {};
 
-constexpr Serves kBytes = Serves::fast | Serves::int8;
+constexpr ActivationMask kBytes = ActivationMask::fast | ActivationMask::int8;
 // Fewer tokens are split int16: a step of nibbles is decoded by half as many operations as to words.
 constexpr std::uint16_t kWordsFrom = 4;
 
@@ -22,13 +22,13 @@ constexpr std::uint16_t kWordsFrom = 4;
 constexpr GemmKernel kGemm[] = {
     gemm_row<I8Int4<V>, kBytes>(1),
     gemm_row<I8Int8<V>, kBytes>(1),
-    gemm_row<I8E2m1<V>, Serves::fast>(1),
-    gemm_row<Split<I8Int4<V>>, Serves::exact>(1),
-    gemm_row<I16Int4<V>, Serves::exact>(kWordsFrom),
-    gemm_row<Split<I8Int8<V>>, Serves::exact>(1),
-    gemm_row<I16Int8<V>, Serves::exact>(kWordsFrom),
-    gemm_row<Split<I8E2m1<V>>, Serves::exact>(1),
-    gemm_row<I16E2m1<V>, Serves::exact>(kWordsFrom),
+    gemm_row<I8E2m1<V>, ActivationMask::fast>(1),
+    gemm_row<Split<I8Int4<V>>, ActivationMask::exact>(1),
+    gemm_row<I16Int4<V>, ActivationMask::exact>(kWordsFrom),
+    gemm_row<Split<I8Int8<V>>, ActivationMask::exact>(1),
+    gemm_row<I16Int8<V>, ActivationMask::exact>(kWordsFrom),
+    gemm_row<Split<I8E2m1<V>>, ActivationMask::exact>(1),
+    gemm_row<I16E2m1<V>, ActivationMask::exact>(kWordsFrom),
 };
 
 }  // namespace

@@ -34,18 +34,18 @@ struct ByWords : D {
   using Form = Words;
 };
 
-constexpr Serves kBytes = Serves::fast | Serves::int8;
+constexpr ActivationMask kBytes = ActivationMask::fast | ActivationMask::int8;
 constexpr std::uint16_t kDecodedFrom = 24;  // tokens; fewer are served as fast by tiles that decode for themselves
 
 constexpr GemmKernel kGemm[] = {
     gemm_row<ByteInt4<Bytes>, kBytes>(1),
     gemm_row<ByteInt8<Bytes>, kBytes>(1),
-    gemm_row<ByteE2m1<Bytes, kDoubledE2m1Plus12, 12>, Serves::fast>(1),
-    gemm_row<ByWords<I16Int4<V>>, Serves::exact>(1),
-    gemm_row<ByWords<I16Int8<V>>, Serves::exact>(1),
-    gemm_row<ByWords<I16E2m1<V>>, Serves::exact>(1),
-    decoded_row<ByWords<I16E2m1<V>>, Serves::exact>(kDecodedFrom),
-    decoded_row<ByWords<I16ShortE2m1<V>>, Serves::exact>(kDecodedFrom, Groups::up_to_16),
+    gemm_row<ByteE2m1<Bytes, kDoubledE2m1Plus12, 12>, ActivationMask::fast>(1),
+    gemm_row<ByWords<I16Int4<V>>, ActivationMask::exact>(1),
+    gemm_row<ByWords<I16Int8<V>>, ActivationMask::exact>(1),
+    gemm_row<ByWords<I16E2m1<V>>, ActivationMask::exact>(1),
+    decoded_row<ByWords<I16E2m1<V>>, ActivationMask::exact>(kDecodedFrom),
+    decoded_row<ByWords<I16ShortE2m1<V>>, ActivationMask::exact>(kDecodedFrom, Groups::up_to_16),
 };
 
 }  // namespace

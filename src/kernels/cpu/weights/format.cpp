@@ -65,13 +65,14 @@ PanelFormat panel_format(const CanonicalLinear& linear, WeightCode code, const G
   return format;
 }
 
-Serves asked_for(const CanonicalLinear& linear, Numerics numerics) {
-  if (linear.activation) return linear.activation->element == Element::int8 ? Serves::int8 : Serves::floats;
-  return numerics == Numerics::fast ? Serves::fast : Serves::exact;
+ActivationMask activations_of(const CanonicalLinear& linear, Numerics numerics) {
+  if (linear.activation)
+    return linear.activation->element == Element::int8 ? ActivationMask::int8 : ActivationMask::floats;
+  return numerics == Numerics::fast ? ActivationMask::fast : ActivationMask::exact;
 }
 
-bool matches(const KernelKey& key, WeightCode code, Serves serves, std::int64_t group_cols) {
-  if (key.weight != code || !includes(key.serves, serves)) return false;
+bool matches(const KernelKey& key, WeightCode code, ActivationMask activations, std::int64_t group_cols) {
+  if (key.weight != code || !includes(key.activations, activations)) return false;
   if (key.groups == Groups::up_to_16) return group_cols <= 16;
   if (key.groups == Groups::up_to_32) return group_cols <= 32;
   return key.groups == Groups::any || group_cols > 32;
@@ -128,7 +129,8 @@ Result<PackedFormat> packed_format(const CanonicalLinear& linear, const Target& 
   PackedFormat format;
   format.interleaved_ = target.interleaved;
   for (const GemmKernel& kernel : target.gemm) {
-    if (!matches(kernel.key, *code, asked_for(linear, numerics), has_groups ? spec.group_cols : spec.cols)) continue;
+    if (!matches(kernel.key, *code, activations_of(linear, numerics), has_groups ? spec.group_cols : spec.cols))
+      continue;
     format.bands_[format.band_count_++] = {.min_tokens = kernel.min_tokens, .kernel = &kernel, .form = 0};
   }
   if (format.band_count_ == 0) return unknown;
