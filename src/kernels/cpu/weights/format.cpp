@@ -103,7 +103,7 @@ MatrixExtras MatrixExtras::of(const CanonicalLinear& linear) {
 }
 
 bool PackedFormat::even_rows() const {
-  return std::any_of(bands_, bands_ + band_count_, [](const Band& band) { return band.kernel->even_rows; });
+  return std::any_of(ranges_, ranges_ + range_count_, [](const TokenRange& range) { return range.kernel->even_rows; });
 }
 
 bool activations_alike(const PanelFormat& a, const PanelFormat& b) {
@@ -131,21 +131,21 @@ Result<PackedFormat> packed_format(const CanonicalLinear& linear, const Target& 
   for (const GemmKernel& kernel : target.gemm) {
     if (!matches(kernel.key, *code, activations_of(linear, numerics), has_groups ? spec.group_cols : spec.cols))
       continue;
-    format.bands_[format.band_count_++] = {.min_tokens = kernel.min_tokens, .kernel = &kernel, .form = 0};
+    format.ranges_[format.range_count_++] = {.min_tokens = kernel.min_tokens, .kernel = &kernel, .form = 0};
   }
-  if (format.band_count_ == 0) return unknown;
-  // From the last band on: its form is that of the panels.
-  format.forms_[0] = panel_format(linear, *code, *format.bands_[format.band_count_ - 1].kernel);
-  for (std::size_t i = format.band_count_ - 1; i-- > 0;) {
-    PackedFormat::Band& band = format.bands_[i];
+  if (format.range_count_ == 0) return unknown;
+  // From the last range on: its form is that of the panels.
+  format.forms_[0] = panel_format(linear, *code, *format.ranges_[format.range_count_ - 1].kernel);
+  for (std::size_t i = format.range_count_ - 1; i-- > 0;) {
+    PackedFormat::TokenRange& range = format.ranges_[i];
     PanelFormat& last = format.forms_[format.form_count_ - 1];
-    if (band.kernel->key.act == last.input) {
-      if (last.offset == 0) last.offset = band.kernel->offset;  // kernels of signed codes read no sums made for it
-      band.form = format.form_count_ - 1;
+    if (range.kernel->key.act == last.input) {
+      if (last.offset == 0) last.offset = range.kernel->offset;  // kernels of signed codes read no sums made for it
+      range.form = format.form_count_ - 1;
       continue;
     }
-    band.form = format.form_count_;
-    format.forms_[format.form_count_++] = panel_format(linear, *code, *band.kernel);
+    range.form = format.form_count_;
+    format.forms_[format.form_count_++] = panel_format(linear, *code, *range.kernel);
   }
   return format;
 }

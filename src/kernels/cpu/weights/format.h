@@ -89,32 +89,32 @@ class PackedFormat {
   // Formats that differ in the activations alone.
   [[nodiscard]] std::size_t forms() const { return form_count_; }
   [[nodiscard]] const PanelFormat& form(std::size_t i) const { return forms_[i]; }
-  [[nodiscard]] std::size_t form_of(std::int64_t tokens) const { return band(tokens).form; }
+  [[nodiscard]] std::size_t form_of(std::int64_t tokens) const { return range(tokens).form; }
   [[nodiscard]] const PanelFormat& of(std::int64_t tokens) const { return forms_[form_of(tokens)]; }
-  [[nodiscard]] const GemmKernel& kernel(std::int64_t tokens) const { return *band(tokens).kernel; }
+  [[nodiscard]] const GemmKernel& kernel(std::int64_t tokens) const { return *range(tokens).kernel; }
   [[nodiscard]] bool even_rows() const;  // some kernel wants
   // Whether so many tokens meet several panels at once.
   [[nodiscard]] bool interleaves(std::int64_t tokens) const { return interleaved_ && tokens <= kInterleavedTokens; }
 
  private:
-  static constexpr std::size_t kMaxBands = 4;
-  struct Band {
+  static constexpr std::size_t kMaxTokenRanges = 4;
+  struct TokenRange {
     std::int64_t min_tokens = 0;
     const GemmKernel* kernel = nullptr;
     std::size_t form = 0;
   };
   friend Result<PackedFormat> packed_format(const CanonicalLinear&, const Target&, Numerics, bool);
 
-  [[nodiscard]] const Band& band(std::int64_t tokens) const {
-    std::size_t i = band_count_ - 1;
-    while (i > 0 && bands_[i].min_tokens > tokens) --i;
-    return bands_[i];
+  [[nodiscard]] const TokenRange& range(std::int64_t tokens) const {
+    std::size_t i = range_count_ - 1;
+    while (i > 0 && ranges_[i].min_tokens > tokens) --i;
+    return ranges_[i];
   }
 
   PanelFormat forms_[kMaxForms];
   std::size_t form_count_ = 1;
-  Band bands_[kMaxBands];
-  std::size_t band_count_ = 0;
+  TokenRange ranges_[kMaxTokenRanges];
+  std::size_t range_count_ = 0;
   bool interleaved_ = false;
 };
 
