@@ -11,7 +11,7 @@
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/memory.h"
-#include "bench/reference_error.h"
+#include "bench/ref_error.h"
 #include "bench/spec_routing.h"
 #include "kernels/kernel.h"
 #include "kernels/pack_memory.h"
@@ -229,7 +229,7 @@ class LineBench {
     row.min_us = times.front();
     row.max_us = times.back();
     MORACLE_ASSIGN(const std::vector<float> out, replay->first_output());
-    MORACLE_ASSIGN(row.rel_err, reference_error(line_.shape, line_.scheme, pool_, inputs.front(), out));
+    MORACLE_ASSIGN(row.rel_err, ref_error(line_.shape, line_.scheme, pool_, inputs.front(), out));
     return row;
   }
 

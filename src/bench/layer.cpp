@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/random/random.h"
 #include "bench/baseline.h"
-#include "bench/reference_error.h"
+#include "bench/ref_error.h"
 #include "kernels/pack_memory.h"
 #include "moe/layer_runner.h"
 #include "synth/synthetic_experts.h"
@@ -172,7 +172,7 @@ Result<BenchLayerRow> LayerBench::time_row(std::int64_t tokens) {
   row.gflop_s = 6.0 * static_cast<double>(tokens * shape.top_k) * static_cast<double>(shape.hidden) *
                 static_cast<double>(shape.intermediate) / median / 1e9;
   row.floor_us = floor_us(row);
-  MORACLE_ASSIGN(row.rel_err, reference_error(shape, options_.scheme, pool_, input, out));
+  MORACLE_ASSIGN(row.rel_err, ref_error(shape, options_.scheme, pool_, input, out));
   if (baseline_) {
     MORACLE_ASSIGN(row.dequantize_to_bf16_us, time_baseline(tokens));
   }

@@ -44,6 +44,6 @@ class Ops {
 
 // Of the host: the widest loops that the features allow, or the plain ones that go with the kernels of `ref`.
 [[nodiscard]] const Ops& host_ops(CpuFeatures features);
-[[nodiscard]] const Ops& reference_ops();
+[[nodiscard]] const Ops& ref_ops();
 
 }  // namespace moracle

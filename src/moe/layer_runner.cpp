@@ -16,7 +16,7 @@ LayerDifference compare_outputs(const std::vector<float>& a, const std::vector<f
     const double x = a[i];
     const double y = b[i];
     result.finite = result.finite && std::isfinite(x);
-    result.reference_finite = result.reference_finite && std::isfinite(y);
+    result.ref_finite = result.ref_finite && std::isfinite(y);
     const double d = std::abs(x - y);
     result.max_abs = std::max(result.max_abs, d);
     sum += d;
@@ -69,7 +69,7 @@ Result<std::optional<double>> LayerRunner::device_seconds() const {
   return std::optional(seconds);
 }
 
-Result<const KernelCard*> reference_card(const Scheme& scheme) {
+Result<const KernelCard*> find_ref_card(const Scheme& scheme) {
   MORACLE_ASSIGN(const Table* table, table_for(scheme));
   for (const TableRow& row : table->rows) {
     if (row.card->backend == "ref") return row.card;

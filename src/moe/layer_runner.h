@@ -34,8 +34,8 @@ struct LayerDifference {
   double mean_abs = 0;
   double relative = 0;  // |a - b| / |b|, Euclidean norms over all tokens
   double cosine = 1;
-  bool finite = true;            // of a
-  bool reference_finite = true;  // of b
+  bool finite = true;      // of a
+  bool ref_finite = true;  // of b
 };
 [[nodiscard]] LayerDifference compare_outputs(const std::vector<float>& a, const std::vector<float>& b);
 
@@ -64,6 +64,6 @@ class LayerRunner {
 };
 
 // The card of backend "ref" in the table of a scheme. Errors: "oracle.no_table", "oracle.no_reference".
-Result<const KernelCard*> reference_card(const Scheme& scheme);
+Result<const KernelCard*> find_ref_card(const Scheme& scheme);
 
 }  // namespace moracle

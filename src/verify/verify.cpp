@@ -74,7 +74,7 @@ Result<> verify_experts(const ModuleReport& module, const CanonicalExperts& expe
     if (has_error(findings)) return Ok{};
     return verdict.error();
   }
-  if (!verdict->difference.reference_finite && !has_error(findings)) {
+  if (!verdict->difference.ref_finite && !has_error(findings)) {
     result.findings.push_back({.tensor = experts.name,
                                .finding = "the reference computes NaN or Inf from ordinary inputs",
                                .severity = Finding::Severity::error});
@@ -98,7 +98,7 @@ Result<LayerVerdict> compare_with_ref(const KernelCard& card, const CanonicalExp
                                       const CanonicalExperts& truth, const Problem& problem, std::int64_t tokens,
                                       std::uint64_t seed, ThreadPool& pool, const std::shared_ptr<GpuDevice>& device,
                                       bool batch_invariant) {
-  MORACLE_ASSIGN(const KernelCard* reference, reference_card(truth.scheme));
+  MORACLE_ASSIGN(const KernelCard* reference, find_ref_card(truth.scheme));
   const std::int64_t enough = ceil_div(kHiddenValues, problem.top_k * truth.intermediate);
   const LayerInput input = spread_input(truth, std::max(tokens, enough), problem.top_k, seed);
   MORACLE_ASSIGN(
@@ -115,8 +115,8 @@ Result<LayerVerdict> compare_with_ref(const KernelCard& card, const CanonicalExp
                        .bound = layer_error_bound(card, sample, input),
                        .ok = false};
   // Where even the reference is not finite there is nothing to hold the backend against.
-  verdict.ok = !verdict.difference.reference_finite ||
-               (verdict.difference.finite && verdict.difference.relative <= verdict.bound);
+  verdict.ok =
+      !verdict.difference.ref_finite || (verdict.difference.finite && verdict.difference.relative <= verdict.bound);
   return verdict;
 }
 

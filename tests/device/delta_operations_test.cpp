@@ -81,7 +81,7 @@ class DeltaOperationsTest : public OperationsTest {
       host.b = in.b.data();
       host.a = in.a.data();
       host.states = {.memory = reinterpret_cast<std::byte*>(host_states.data()), .stride = stride};
-      on_host(reference_ops(), &Ops::delta_rule, host);
+      on_host(ref_ops(), &Ops::delta_rule, host);
       found.resize(size_of(tokens * shape.value_width()));
       in.mixed.resize(found.size());
       // Sums of key_dim products, of unit vectors, and a rounding a token.

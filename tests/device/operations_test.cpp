@@ -28,7 +28,7 @@ TEST_F(OperationsTest, AddsGatedRows) {
   args.gate = gate.data();
   args.x = x.data();
   args.sum = sum.data();
-  on_host(reference_ops(), &Ops::add_gated, args);
+  on_host(ref_ops(), &Ops::add_gated, args);
   expect_near(found, sum, kFewSteps, "sum");
 }
 
@@ -80,7 +80,7 @@ TEST_F(OperationsTest, ActivatesAsEveryFunctionDoes) {
       args.gate = gate.data();
       args.up = up.data();
       args.out = wanted.data();
-      on_host(reference_ops(), &Ops::gated_activation, args);
+      on_host(ref_ops(), &Ops::gated_activation, args);
       expect_near(found, wanted, kFewSteps, std::string(to_string(args.activation.fn)).c_str());
     }
   }
@@ -286,7 +286,7 @@ TEST_F(OperationsTest, CountsChoicesAsTheHostDoes) {
   there.counts = on_gpu + kExperts;
   there.count_rows = arrays.hold(rows);
   on_device(arrays, &Ops::route, there);
-  on_host(reference_ops(), &Ops::route, args);
+  on_host(ref_ops(), &Ops::route, args);
   EXPECT_EQ(arrays.read(there.ids), ids);
   EXPECT_EQ(arrays.read(on_gpu), counts);
   EXPECT_EQ(arrays.read(there.bad_layer), std::vector(kTokens, DeviceStatus::kRouted));
@@ -321,7 +321,7 @@ TEST_F(OperationsTest, RanksByNoiseAsTheHostDoes) {
       args.bad = bad.data();
       if (noisy) args.seeds = seeds.data();
       args.out = wanted.data();
-      on_host(reference_ops(), &Ops::top_k, args);
+      on_host(ref_ops(), &Ops::top_k, args);
       for (std::size_t i = 0; i < size; ++i) {
         if (i / static_cast<std::size_t>(k) == 4) continue;
         ASSERT_EQ(found[i].row, wanted[i].row) << k << " " << i;
@@ -459,7 +459,7 @@ TEST_F(SampleTest, ChoosesTheHostsTokens) {
       host.ids = wanted.data();
       host.logprobs = wanted_logprobs.data();
       host.top = wanted_top.data();
-      on_host(reference_ops(), &Ops::sample, host);
+      on_host(ref_ops(), &Ops::sample, host);
       for (std::size_t row = 0; row < count; ++row) {
         const SampleParams& params = rows.params[row];
         ASSERT_EQ(ids[row], wanted[row]) << vocab << " " << changed << " row " << row << " t " << params.temperature

@@ -60,7 +60,7 @@ CanonicalExperts experts() {
 // The host's kernel is the reference, the GPUs' the simple one.
 const KernelCard& card_of(int owner) {
   if (owner > 0) return *find_implementation("cuda.sm90.wna16")->card;
-  static const KernelCard& card = **reference_card(experts().scheme);
+  static const KernelCard& card = **find_ref_card(experts().scheme);
   return card;
 }
 

@@ -218,10 +218,10 @@ struct FakeDevice::Calls {
       static ThreadPool pool(1);
       Stream host(pool);
       PageBuffer workspace;
-      if constexpr (requires { reference_ops().workspace(copy, 1); }) {
-        workspace = std::move(*PageBuffer::allocate(reference_ops().workspace(copy, 1)));
+      if constexpr (requires { ref_ops().workspace(copy, 1); }) {
+        workspace = std::move(*PageBuffer::allocate(ref_ops().workspace(copy, 1)));
       }
-      (reference_ops().*kOperation)({.stream = host, .workspace = {workspace.data(), workspace.size()}}, copy);
+      (ref_ops().*kOperation)({.stream = host, .workspace = {workspace.data(), workspace.size()}}, copy);
     });
   }
   static const void* table(void* self, const char* name) {

@@ -35,8 +35,8 @@ inline bool route(const RoutingSpec& spec, const RoutingRow& row, std::span<std:
   args.weights = weights.data();
   args.layer = kLayer;
   args.bad_layer = &bad_layer;
-  std::vector<std::byte> workspace(reference_ops().workspace(args, 1));
-  reference_ops().route({.stream = stream, .workspace = workspace}, args);
+  std::vector<std::byte> workspace(ref_ops().workspace(args, 1));
+  ref_ops().route({.stream = stream, .workspace = workspace}, args);
   return bad_layer != kLayer;
 }
 

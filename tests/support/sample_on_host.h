@@ -29,9 +29,9 @@ inline void sample_on_host(const Batch& batch, std::int64_t vocabulary, BatchRes
   args.ids = result.ids.data();
   args.logprobs = result.logprobs.data();
   args.top = result.tops.data();
-  std::vector<std::byte> workspace(reference_ops().workspace(args, pool.threads()));
+  std::vector<std::byte> workspace(ref_ops().workspace(args, pool.threads()));
   Stream stream(pool);
-  reference_ops().sample({.stream = stream, .workspace = workspace}, args);
+  ref_ops().sample({.stream = stream, .workspace = workspace}, args);
 }
 
 }  // namespace moracle::test

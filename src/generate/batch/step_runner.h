@@ -15,7 +15,7 @@ namespace moracle {
 
 class StepRunner {
  public:
-  StepRunner(Model& model, ThreadPool& pool) : model_(model), pool_(pool), ops_(reference_ops()) {}
+  StepRunner(Model& model, ThreadPool& pool) : model_(model), pool_(pool), ops_(ref_ops()) {}
 
   // Gives each part its error, or what its tokens are chosen from, until the next call. Rows of all logits are chosen
   // and scored in the model's step.

@@ -234,7 +234,7 @@ Result<std::shared_ptr<const Ops>> check_winners(const Plan& plan) {
     MORACLE_ASSIGN(std::shared_ptr<const Ops> ops, device_ops(*gpu));
     return ops;
   }
-  const Ops& ops = reference ? reference_ops() : host_ops(plan.placement().host().cpu_features & host.cpu_features);
+  const Ops& ops = reference ? ref_ops() : host_ops(plan.placement().host().cpu_features & host.cpu_features);
   return std::shared_ptr<const Ops>(std::shared_ptr<const Ops>(), &ops);  // of the program
 }
 

@@ -377,7 +377,7 @@ Result<MemoryPlan> memory_plan(const LoadPlan& plan, const MemoryPlanOptions& op
   if (whole != nullptr) {
     MORACLE_ASSIGN(gpu_ops, device_ops(*whole));
   }
-  const Ops& ops = gpu_ops != nullptr ? *gpu_ops : reference_ops();
+  const Ops& ops = gpu_ops != nullptr ? *gpu_ops : ref_ops();
   MORACLE_ASSIGN(Transformer::Parts parts,
                  build_transformer(spec, modules, ops, options.kv.value_or(default_kv_type(own.policy()))));
   parts.device = whole;

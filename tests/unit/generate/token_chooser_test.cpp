@@ -72,7 +72,7 @@ TEST(SampleBatch, BansEndTokensUntilTheAnswerIsLongEnough) {
     batch.choose(held, BatchSamples::Row{});
     batch.choose(free, BatchSamples::Row{});
     batch.score(2, {}, 1);
-    batch.run(logits.data(), reference_ops(), pool);
+    batch.run(logits.data(), ref_ops(), pool);
     return std::vector<std::int32_t>{batch.id(0), batch.id(1)};
   };
   EXPECT_EQ(held.wanted(), 0) << "all logits are needed";

@@ -21,8 +21,8 @@ void run(const SampleArgs& args, int threads = 1) {
   static ThreadPool several(3);
   ThreadPool& pool = threads == 1 ? alone : several;
   Stream stream(pool);
-  std::vector<std::byte> workspace(reference_ops().workspace(args, pool.threads()));
-  reference_ops().sample({.stream = stream, .workspace = workspace}, args);
+  std::vector<std::byte> workspace(ref_ops().workspace(args, pool.threads()));
+  ref_ops().sample({.stream = stream, .workspace = workspace}, args);
 }
 
 // The draws of one request, of a single row each.

@@ -64,8 +64,8 @@ TEST(TopK, IsTheBeginningOfASort) {
                             .seeds = seeded ? seeds.data() : nullptr,
                             .temperature = kTemperature,
                             .out = out.data()};
-        std::vector<std::byte> workspace(reference_ops().workspace(args, threads));
-        reference_ops().top_k({.stream = stream, .workspace = workspace}, args);
+        std::vector<std::byte> workspace(ref_ops().workspace(args, threads));
+        ref_ops().top_k({.stream = stream, .workspace = workspace}, args);
         for (std::size_t i = 0; i < out.size(); ++i) {
           const std::size_t row = i / static_cast<std::size_t>(k);
           const RankedOutput& number = want[row][i % static_cast<std::size_t>(k)];

@@ -71,7 +71,7 @@ struct Fixture {
     parts.kv = s.kv;
     inv_freq = plain_frequencies(10000.0, s.rotary_dims);
     attention = std::make_unique<Attention>(std::move(parts));
-    layout = std::make_shared<const StateLayout>(std::vector<LayerState>{attention->state(reference_ops())});
+    layout = std::make_shared<const StateLayout>(std::vector<LayerState>{attention->state(ref_ops())});
   }
 
   std::vector<float> run(SequenceState& state, const std::vector<float>& x, const Ops& ops, int threads) const {
@@ -214,7 +214,7 @@ void expect_matches(const Fixture& fixture, const std::vector<float>& x, const s
 }
 
 std::vector<const Ops*> implementations() {
-  return {&reference_ops(), &host_ops(probe_machine().cpu_features)};
+  return {&ref_ops(), &host_ops(probe_machine().cpu_features)};
 }
 
 TEST(Attention, MatchesTheDefinition) {
@@ -308,7 +308,7 @@ TEST(Attention, Qwen3A3bTakes96KibibytesAToken) {
     Attention::Parts parts;
     parts.shape = {.kv_heads = 4, .head_dim = 128};
     parts.kv = kv;
-    const StateLayout layout(std::vector<LayerState>(48, Attention(std::move(parts)).state(reference_ops())));
+    const StateLayout layout(std::vector<LayerState>(48, Attention(std::move(parts)).state(ref_ops())));
     return layout.bytes(100 * kBlockTokens) / static_cast<std::size_t>(100 * kBlockTokens);
   };
   EXPECT_EQ(token_bytes(KvType::bf16), 96U << 10U);

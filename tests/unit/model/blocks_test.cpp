@@ -47,7 +47,7 @@ struct Fixture {
     routed.hidden = kHidden;
     routed.router = DeviceArray<float>::of(router);
     routed.experts = PlacedExperts(std::make_unique<IdentityExperts>());
-    routed.ops = &reference_ops();
+    routed.ops = &ref_ops();
     MoeFeedForward::Parts parts{.routed = MoeLayer(std::move(routed)), .hidden = kHidden};
     if (kind != Shared::none) {
       parts.shared.emplace(DenseMlp::Parts{.gate = make(kWidth, kHidden, gate),
@@ -94,7 +94,7 @@ Ran run(const MoeFeedForward& block, const std::vector<float>& x, int threads) {
           .out = std::vector<float>(x.size(), -1.0F)};
   const DeviceStatus status{.bad_layer = ran.bad_layer.data()};
   const ForwardContext context{
-      .stream = stream, .ops = reference_ops(), .workspace = workspace, .tokens = tokens, .status = &status};
+      .stream = stream, .ops = ref_ops(), .workspace = workspace, .tokens = tokens, .status = &status};
   block.run(context, x.data(), ran.out.data());
   return ran;
 }

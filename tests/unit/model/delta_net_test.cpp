@@ -54,7 +54,7 @@ struct Fixture {
     bring_into(ArrayForm::exponential, s.value_heads, rate);
     separate = std::make_unique<DeltaNet>(parts(false));
     grouped = std::make_unique<DeltaNet>(parts(true));
-    layout = std::make_shared<const StateLayout>(std::vector<LayerState>{separate->state(reference_ops())});
+    layout = std::make_shared<const StateLayout>(std::vector<LayerState>{separate->state(ref_ops())});
   }
 
   [[nodiscard]] DeltaNet::Parts parts(bool by_head) const {
@@ -239,7 +239,7 @@ std::vector<float> random_input(std::int64_t tokens, std::int64_t hidden, unsign
 }
 
 std::vector<const Ops*> implementations() {
-  return {&reference_ops(), &host_ops(probe_machine().cpu_features)};
+  return {&ref_ops(), &host_ops(probe_machine().cpu_features)};
 }
 
 TEST(DeltaNet, MatchesTheDefinition) {
@@ -295,7 +295,7 @@ TEST(DeltaNet, ACallThatIsNotCommittedChangesNothing) {
   const auto hidden = fixture.shape.hidden;
   const auto prompt = random_input(7, hidden, 1);
   const auto next = random_input(3, hidden, 2);
-  const Ops& ops = reference_ops();
+  const Ops& ops = ref_ops();
   const auto state = fixture.new_state();
   fixture.run(*fixture.separate, *state, prompt, ops);
   const auto fresh = fixture.new_state();

@@ -94,8 +94,8 @@ struct LatentFixture {
     parts.kv = s.kv;
     inv_freq = plain_frequencies(100.0, s.qk_rope_head_dim);
     attention = std::make_unique<LatentAttention>(std::move(parts));
-    layout = std::make_shared<const StateLayout>(
-        std::vector<LayerState>{{.block_bytes = 28}, attention->state(reference_ops())});
+    layout =
+        std::make_shared<const StateLayout>(std::vector<LayerState>{{.block_bytes = 28}, attention->state(ref_ops())});
   }
 
   // Appends one piece to each state, in one batch.
@@ -231,7 +231,7 @@ std::vector<float> latent_input(std::int64_t tokens, std::int64_t hidden, unsign
 }
 
 std::vector<const Ops*> latent_implementations() {
-  return {&reference_ops(), &host_ops(probe_machine().cpu_features)};
+  return {&ref_ops(), &host_ops(probe_machine().cpu_features)};
 }
 
 constexpr QuantKey kGroups{
@@ -278,7 +278,7 @@ TEST(LatentAttention, QuantizesTheLatentAsItsProjectionWould) {
     const LatentFixture plain({});
     const auto x = latent_input(40, fixture.shape.hidden, 7);
     auto state = test::lone_state(fixture.layout);
-    const auto got = fixture.run({state->get()}, {x}, reference_ops(), 1);
+    const auto got = fixture.run({state->get()}, {x}, ref_ops(), 1);
     const auto want = fixture.naive(x);
     const auto unquantized = plain.naive(x);
     std::vector<double> errors;
@@ -381,10 +381,10 @@ TEST(LatentAttention, NotFiniteLatentsSpoilTheirOwnSequence) {
     const auto sound = latent_input(3, shape.hidden, 13);
     broken[static_cast<std::size_t>(5 * shape.hidden)] = std::nanf("");
     auto alone_state = test::lone_state(fixture.layout);
-    const auto alone = fixture.run({alone_state->get()}, {sound}, reference_ops(), 1);
+    const auto alone = fixture.run({alone_state->get()}, {sound}, ref_ops(), 1);
     auto first = test::lone_state(fixture.layout);
     auto second = (*first)->fork();
-    const auto together = fixture.run({first->get(), second.get()}, {broken, sound}, reference_ops(), 2);
+    const auto together = fixture.run({first->get(), second.get()}, {broken, sound}, ref_ops(), 2);
     EXPECT_TRUE(std::isfinite(together[static_cast<std::size_t>(4 * shape.hidden)])) << "before it";
     EXPECT_TRUE(std::isnan(together[static_cast<std::size_t>(69 * shape.hidden)])) << "behind it";
     EXPECT_TRUE(std::equal(alone.begin(), alone.end(), together.begin() + std::ssize(broken)));

@@ -91,7 +91,7 @@ Ran run(const MoeLayer& layer, const std::vector<float>& x, int threads) {
 }
 
 TEST(MoeLayer, RoutesEachTokenToItsExperts) {
-  const MoeLayer layer = make_layer(reference_ops());
+  const MoeLayer layer = make_layer(ref_ops());
   std::vector<float> x(kHidden, 0.0F);
   x[3] = 1e4F;  // experts 3, 11 and 19 compete; 19 wins with logit 2e5, beyond the biased expert's 1000
   const Ran ran = run(layer, x, 1);
@@ -117,7 +117,7 @@ TEST(MoeLayer, BadTokensAreMarkedAndHarmNoOther) {
   std::normal_distribution<float> normal;
   std::vector<float> x(100 * kHidden);
   for (float& value : x) value = normal(rng);
-  const MoeLayer layer = make_layer(reference_ops());
+  const MoeLayer layer = make_layer(ref_ops());
   const Ran good = run(layer, x, 2);
   auto broken = x;
   broken[80 * kHidden] = std::numeric_limits<float>::quiet_NaN();
@@ -133,7 +133,7 @@ TEST(MoeLayer, BadTokensAreMarkedAndHarmNoOther) {
 // Each row its own tokens, at the layer's place; a token without a row and one that is not routed count nowhere.
 TEST(MoeLayer, CountsChoicesByRow) {
   constexpr std::int64_t kLayers = kLayer + 2;
-  const MoeLayer layer = make_layer(reference_ops());
+  const MoeLayer layer = make_layer(ref_ops());
   std::vector<float> x(5 * kHidden, 0.0F);
   for (std::size_t t = 0; t < 5; ++t) x[t * kHidden + 3] = 1e4F;  // experts 19 and 11
   x[4 * kHidden] = std::numeric_limits<float>::quiet_NaN();
@@ -155,7 +155,7 @@ TEST(MoeLayer, CountsChoicesByRow) {
 
 // Whatever is in its row: it takes no expert, has no mark and counts nowhere.
 TEST(MoeLayer, ATokenOfNoIdTakesNoExpert) {
-  const MoeLayer layer = make_layer(reference_ops());
+  const MoeLayer layer = make_layer(ref_ops());
   std::vector<float> x(3 * kHidden, 1.0F);
   x[kHidden] = std::numeric_limits<float>::quiet_NaN();
   const std::vector<std::int32_t> ids{4, -1, -1};
@@ -184,7 +184,7 @@ TEST(MoeLayer, HashLayersTakeTheGivenExperts) {
   parts.router = DeviceArray<float>::of(router);
   parts.fixed_ids = DeviceArray<std::int32_t>::of(fixed);
   parts.experts = PlacedExperts(std::make_unique<ScalingExperts>(kHidden));
-  parts.ops = &reference_ops();
+  parts.ops = &ref_ops();
   const MoeLayer layer(std::move(parts));
   ThreadPool pool(1);
   std::vector<std::byte> workspace(layer.workspace_bytes(2, 1));

@@ -246,7 +246,7 @@ const Ops& host_ops(CpuFeatures features) {
   return ops_over(vector_ops(features));
 }
 
-const Ops& reference_ops() {
+const Ops& ref_ops() {
   return ops_over(scalar_vector_ops());
 }
 

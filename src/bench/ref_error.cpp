@@ -1,4 +1,4 @@
-#include "bench/reference_error.h"
+#include "bench/ref_error.h"
 
 #include <algorithm>
 
@@ -13,8 +13,8 @@ constexpr std::int64_t kReferenceBytes = std::int64_t{2} << 30;
 
 }  // namespace
 
-Result<double> reference_error(const LayerShape& shape, const NamedScheme& scheme, ThreadPool& pool,
-                               const LayerInput& input, const std::vector<float>& out) {
+Result<double> ref_error(const LayerShape& shape, const NamedScheme& scheme, ThreadPool& pool, const LayerInput& input,
+                         const std::vector<float>& out) {
   const std::int64_t expert_bytes = 3 * shape.hidden * shape.intermediate * 4;
   const std::int64_t tokens = std::clamp<std::int64_t>(kReferenceBytes / (expert_bytes * shape.top_k), 1,
                                                        std::min(kCheckedTokens, input.tokens));
@@ -27,7 +27,7 @@ Result<double> reference_error(const LayerShape& shape, const NamedScheme& schem
   for (std::int32_t& id : few.ids)
     id = static_cast<std::int32_t>(std::lower_bound(chosen.begin(), chosen.end(), id) - chosen.begin());
   MORACLE_ASSIGN(const CanonicalExperts experts, synthetic_experts(shape, scheme, 1, chosen));
-  MORACLE_ASSIGN(const KernelCard* reference, reference_card(scheme.scheme));
+  MORACLE_ASSIGN(const KernelCard* reference, find_ref_card(scheme.scheme));
   MORACLE_ASSIGN(LayerRunner runner,
                  LayerRunner::pack(*reference, experts, {.pool = pool, .activation = shape.activation}));
   MORACLE_TRY(runner.reserve(tokens, shape.top_k));

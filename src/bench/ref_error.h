@@ -12,7 +12,7 @@ namespace moracle {
 
 // The relative error of the first tokens of `out` against ref, over synthetic_experts of seed 1: few tokens, since ref
 // works in plain f32 and unpacked weights take four bytes each. Errors: "oracle.no_reference", those of packing.
-Result<double> reference_error(const LayerShape& shape, const NamedScheme& scheme, ThreadPool& pool,
-                               const LayerInput& input, const std::vector<float>& out);
+Result<double> ref_error(const LayerShape& shape, const NamedScheme& scheme, ThreadPool& pool, const LayerInput& input,
+                         const std::vector<float>& out);
 
 }  // namespace moracle
