@@ -469,7 +469,7 @@ typedef struct moracle_server_options {
   uint64_t origin_count;      /* of `origins` */
   int32_t everybody;          /* 1: may ask without a key, also at an address that others reach */
   int32_t any_model;          /* 1: requests are served whatever model they name */
-  int32_t strict;             /* 1: fields that nobody knows are refused */
+  int32_t strict;             /* 1: unknown fields are refused */
   int32_t reserved;
   double drain_s; /* for replies that are under way at the end; 0: 30; below 0: none */
   const moracle_scheduler_options* scheduler;

@@ -86,7 +86,7 @@ void add_server_options(CLI::App& command, ServeCommand& options) {
       ->allow_extra_args(false);
   command.add_flag("--any-model", options.server.service.any_model, "Serve requests whatever model they name");
   command.add_flag("--strict", options.server.service.strict,
-                   "Refuse fields that nobody knows (default: the header x-moracle-ignored lists them)");
+                   "Refuse unknown fields (default: the header x-moracle-ignored lists them)");
   add_tool_format(command, options.tool_format);
   add_trust_content(command, options.trust_content);
   command.add_option("--drain", options.server.drain_s, "Seconds for replies under way at the end (default: 30)")
@@ -156,7 +156,7 @@ void add_batch_options(CLI::App& command, ServeCommand& options) {
       ->check(positive(1 << 20));
   command
       .add_option("--step-ms", how.step_ms,
-                  "Time that a step's share of prompts may take, tenfold where nobody decodes (default: 200)")
+                  "Time that a step's share of prompts may take, tenfold where no reply decodes (default: 200)")
       ->type_name("MS")
       ->check(positive(60000));
 }

@@ -205,7 +205,7 @@ std::string Metrics::text(const std::string& model, const EngineStatus& engine,
   page.buckets("moracle:step_seconds", mixed_step_, "phase=\"mixed\"");
   page.counted("moracle:cancelled_total", "Requests that were ended early.", "cause", cancels_,
                {"disconnect", "stalled", "shutdown"});
-  page.single("moracle:ignored_fields_total", "counter", "Fields of requests that nobody knows.", number(ignored_));
+  page.single("moracle:ignored_fields_total", "counter", "Unknown fields of requests.", number(ignored_));
   page.single("moracle:rss_bytes", "gauge", "Memory that the process holds.", number(resident_bytes()));
   return page.text();
 }
