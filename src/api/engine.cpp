@@ -17,14 +17,14 @@ namespace moracle::api {
 
 namespace {
 
-constexpr int kMostThreads = 1024;
-constexpr std::int64_t kMostTokens = INT32_MAX;
-constexpr std::uint64_t kMostText = std::uint64_t{1} << 30;
+constexpr int kMaxThreads = 1024;
+constexpr std::int64_t kMaxTokens = INT32_MAX;
+constexpr std::uint64_t kMaxText = std::uint64_t{1} << 30;
 constexpr std::uint64_t kMostStops = 1024;
 
 Result<std::shared_ptr<OpenEngine>> open(const std::string& folder, const moracle_engine_options* given) {
   MORACLE_ASSIGN(const auto options, read_struct(given, "options"));
-  if (options.threads < 0 || options.threads > kMostThreads)
+  if (options.threads < 0 || options.threads > kMaxThreads)
     return wrong_argument("range", "options.threads", "0 to 1024", std::to_string(options.threads));
   SessionOptions session;
   session.folder = folder;
@@ -142,7 +142,7 @@ Result<GenerationChoice> read_choice(const moracle_generate_options& options) {
   if (is_set(MORACLE_SET_MAX_TOKENS)) choice.max_tokens = options.max_tokens;
   choice.seed = options.seed;
   choice.ignore_eos = options.ignore_eos != 0;
-  if (choice.max_tokens && (*choice.max_tokens < 1 || *choice.max_tokens > kMostTokens))
+  if (choice.max_tokens && (*choice.max_tokens < 1 || *choice.max_tokens > kMaxTokens))
     return wrong_argument("range", "options.max_tokens", "1 or more", std::to_string(*choice.max_tokens));
   if (options.stop_count > kMostStops)
     return wrong_argument("range", "options.stop_count", "at most 1024", std::to_string(options.stop_count));
@@ -246,7 +246,7 @@ moracle_status moracle_engine_tokenize(moracle_engine* engine, const char* text,
     *count = 0;
     MORACLE_ASSIGN(const auto opened, api::find<api::OpenEngine>(engine));
     MORACLE_TRY(api::check_not_null(text, "text"));
-    if (bytes > api::kMostText) return api::wrong_argument("range", "bytes", "at most 1 GiB", std::to_string(bytes));
+    if (bytes > api::kMaxText) return api::wrong_argument("range", "bytes", "at most 1 GiB", std::to_string(bytes));
     MORACLE_ASSIGN(const auto made, opened->session().text().encode_prompt({text, static_cast<std::size_t>(bytes)}));
     *ids = api::copy_ids(made);
     *count = made.size();
@@ -261,7 +261,7 @@ moracle_status moracle_engine_detokenize(moracle_engine* engine, const int32_t* 
     *text = nullptr;
     MORACLE_ASSIGN(const auto opened, api::find<api::OpenEngine>(engine));
     if (count > 0) MORACLE_TRY(api::check_not_null(ids, "ids"));
-    if (count > api::kMostIds) return api::wrong_argument("range", "count", "at most 2^31", std::to_string(count));
+    if (count > api::kMaxIds) return api::wrong_argument("range", "count", "at most 2^31", std::to_string(count));
     const ModelText& model = opened->session().text();
     const std::span<const std::int32_t> given(ids, static_cast<std::size_t>(count));
     MORACLE_TRY(model.check_ids(given));
@@ -305,7 +305,7 @@ moracle_status moracle_engine_generate(moracle_engine* engine, const int32_t* id
     MORACLE_TRY(api::check_not_null(reply, "reply"));
     *reply = nullptr;
     MORACLE_ASSIGN(const auto opened, api::find<api::OpenEngine>(engine));
-    if (count == 0 || count > api::kMostIds)
+    if (count == 0 || count > api::kMaxIds)
       return api::wrong_argument("range", "count", "1 to 2^31", std::to_string(count));
     MORACLE_TRY(api::check_not_null(ids, "ids"));
     api::GenerateCall call{.ids = {ids, static_cast<std::size_t>(count)}, .on_text = on_text, .context = context};

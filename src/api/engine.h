@@ -31,7 +31,7 @@ class OpenEngine {
   Turns turns_{"engine", "the engine's callbacks"};
 };
 
-inline constexpr std::uint64_t kMostIds = std::uint64_t{1} << 31;
+inline constexpr std::uint64_t kMaxIds = std::uint64_t{1} << 31;
 
 // Errors: "argument.range".
 Result<SchedulerOptions> read_scheduler_options(const moracle_scheduler_options* options, Session& session);

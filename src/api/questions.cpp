@@ -12,9 +12,9 @@ namespace moracle::api {
 
 namespace {
 
-constexpr std::int64_t kMostTokens = 65536;
-constexpr int kMostThreads = 1024;
-constexpr int kMostRanks = 1024;
+constexpr std::int64_t kMaxTokens = 65536;
+constexpr int kMaxThreads = 1024;
+constexpr int kMaxRanks = 1024;
 
 // What every question begins with. `json` is null until it is answered.
 template <class Answer>
@@ -58,8 +58,8 @@ Result<Json> plan(const std::string& folder, const moracle_plan_options* given) 
   question.host = place.host;
   question.device = place.device;
   MORACLE_ASSIGN(question.policy, read_policy(options.policy));
-  MORACLE_ASSIGN(const auto tp, in_range(options.tp, 0, kMostRanks, "options.tp"));
-  MORACLE_ASSIGN(const auto ep, in_range(options.ep, 0, kMostRanks, "options.ep"));
+  MORACLE_ASSIGN(const auto tp, in_range(options.tp, 0, kMaxRanks, "options.tp"));
+  MORACLE_ASSIGN(const auto ep, in_range(options.ep, 0, kMaxRanks, "options.ep"));
   MORACLE_ASSIGN(question.kv, read_kv(options.kv));
   MORACLE_ASSIGN(question.context, in_range(options.context, 0, INT32_MAX, "options.context"));
   question.tp = std::max(static_cast<int>(tp), 1);
@@ -71,9 +71,9 @@ Result<Json> plan(const std::string& folder, const moracle_plan_options* given) 
 Result<Json> verify(const std::string& folder, const moracle_verify_options* given) {
   MORACLE_ASSIGN(const auto options, read_struct(given, "options"));
   MORACLE_ASSIGN(const Policy policy, read_policy(options.policy));
-  MORACLE_ASSIGN(const auto threads, in_range(options.threads, 0, kMostThreads, "options.threads"));
+  MORACLE_ASSIGN(const auto threads, in_range(options.threads, 0, kMaxThreads, "options.threads"));
   VerifyOptions verification;
-  MORACLE_ASSIGN(const auto tokens, in_range(options.tokens, 0, kMostTokens, "options.tokens"));
+  MORACLE_ASSIGN(const auto tokens, in_range(options.tokens, 0, kMaxTokens, "options.tokens"));
   if (tokens > 0) verification.tokens = tokens;
   if (options.layout != nullptr) {
     MORACLE_ASSIGN(verification.layout, read_text(options.layout, "options.layout"));

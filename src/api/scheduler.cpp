@@ -14,7 +14,7 @@
 namespace moracle::api {
 namespace {
 
-constexpr std::int64_t kMostRequests = 1'000'000;
+constexpr std::int64_t kMaxRequests = 1'000'000;
 
 // An event that waits to be told; owns what the caller's struct points to.
 struct HeldEvent {
@@ -243,8 +243,8 @@ void tell(HeldEvent& held, moracle_on_event on_event, void* context) {
 Result<SchedulerOptions> read_scheduler_options(const moracle_scheduler_options* given, Session& session) {
   MORACLE_ASSIGN(const auto options, read_struct(given, "options"));
   MORACLE_TRY(in_range("options.context", options.context, session.info().max_context));
-  MORACLE_TRY(in_range("options.max_running", options.max_running, kMostRequests));
-  MORACLE_TRY(in_range("options.max_queue", options.max_queue, kMostRequests));
+  MORACLE_TRY(in_range("options.max_running", options.max_running, kMaxRequests));
+  MORACLE_TRY(in_range("options.max_queue", options.max_queue, kMaxRequests));
   SchedulerOptions made;
   made.context = options.context != 0 ? options.context : session.info().max_context;
   if (options.max_running != 0) made.max_running = options.max_running;
@@ -283,7 +283,7 @@ moracle_status moracle_scheduler_submit(moracle_scheduler* scheduler, const int3
     MORACLE_TRY(api::check_not_null(id, "id"));
     *id = 0;
     MORACLE_ASSIGN(const auto opened, api::find<api::OpenScheduler>(scheduler));
-    if (count == 0 || count > api::kMostIds)
+    if (count == 0 || count > api::kMaxIds)
       return api::wrong_argument("range", "count", "1 to 2^31", std::to_string(count));
     MORACLE_TRY(api::check_not_null(ids, "ids"));
     MORACLE_ASSIGN(auto made, api::read_request(*opened, {ids, static_cast<std::size_t>(count)}, request));

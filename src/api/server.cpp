@@ -7,11 +7,11 @@ namespace moracle::api {
 
 namespace {
 
-constexpr std::uint64_t kMostTexts = 1024;
-constexpr std::int32_t kMostPort = 65535;
+constexpr std::uint64_t kMaxTexts = 1024;
+constexpr std::int32_t kMaxPort = 65535;
 
 Result<std::vector<std::string>> read_texts(const char* const* texts, std::uint64_t count, std::string_view name) {
-  if (count > kMostTexts) return wrong_argument("range", name, "at most 1024", std::to_string(count));
+  if (count > kMaxTexts) return wrong_argument("range", name, "at most 1024", std::to_string(count));
   if (count > 0) MORACLE_TRY(check_not_null(texts, name));
   std::vector<std::string> made;
   for (std::uint64_t i = 0; i < count; ++i) {
@@ -27,7 +27,7 @@ Result<ServerChoice> read_server_choice(const moracle_server_options* given, Ses
   if (options.listen != nullptr) {
     MORACLE_ASSIGN(choice.listen, read_text(options.listen, "options.listen"));
   }
-  if (options.port < 0 || options.port > kMostPort)
+  if (options.port < 0 || options.port > kMaxPort)
     return wrong_argument("range", "options.port", "0 to 65535", std::to_string(options.port));
   choice.port = static_cast<std::uint16_t>(options.port);
   MORACLE_ASSIGN(choice.names, read_texts(options.names, options.name_count, "options.names"));

@@ -34,8 +34,8 @@ Result<std::unique_ptr<MappedFile>> MappedFile::map(InputFile file) {
   // Loading reads each tensor once, mostly front to back: read ahead further, and give up old pages first.
   madvise(address, size, MADV_SEQUENTIAL);
   // Most processes may have 1024 files open; a model of more shards is copied from its mappings.
-  constexpr int kMostOpen = 512;
-  FileDescriptor kept = file.fd() < kMostOpen ? file.release() : FileDescriptor();
+  constexpr int kMaxOpen = 512;
+  FileDescriptor kept = file.fd() < kMaxOpen ? file.release() : FileDescriptor();
   std::unique_ptr<MappedFile> mapped(
       new MappedFile(file.path(), std::move(kept), file.status(), {static_cast<const std::byte*>(address), size}));
   if (!mapped->guard_.active()) return failed("too many files mapped at once");

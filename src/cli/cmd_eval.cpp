@@ -10,7 +10,7 @@ namespace moracle::cli {
 
 namespace {
 
-constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
+constexpr std::int64_t kMaxTokens = std::int64_t{1} << 40;
 
 struct EvalOptions : ModelOptions {
   std::string text;
@@ -110,7 +110,7 @@ void add_eval(CLI::App& root, Program& program) {
       ->check(whole_number(2, INT32_MAX));
   command->add_option("--limit", options->limit, "Score the first N tokens only (default: all)")
       ->type_name("N")
-      ->check(whole_number(2, kMostTokens));
+      ->check(whole_number(2, kMaxTokens));
   add_json(*command, options->json);
   command->footer("Example:\n  moracle eval ./Mixtral-8x7B-AWQ --text wiki.test.raw --limit 65536");
   command->callback([options, &program] {

@@ -80,11 +80,11 @@ std::string command_lines(const std::string& command, std::size_t width) {
 }
 
 std::string options_text(const std::vector<OptionRow>& options, std::size_t width) {
-  constexpr std::size_t kMostIndent = 28;
+  constexpr std::size_t kMaxIndent = 28;
   std::size_t indent = 0;
   for (const OptionRow& row : options) {
     const std::size_t taken = columns_of(row.spelled()) + 4;
-    if (taken <= kMostIndent) indent = std::max(indent, taken);
+    if (taken <= kMaxIndent) indent = std::max(indent, taken);
   }
   indent = std::min(std::max<std::size_t>(indent, 16), width / 2);
   std::string out;

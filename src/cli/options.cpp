@@ -21,7 +21,7 @@ namespace moracle::cli {
 
 namespace {
 
-constexpr int kMostThreads = 1024;
+constexpr int kMaxThreads = 1024;
 
 std::optional<std::int64_t> to_integer(const std::string& text) {
   std::int64_t value = 0;
@@ -181,7 +181,7 @@ void ComputeOptions::add(CLI::App& command) {
   const InGroup group(command, kKernelsGroup);
   command.add_option("--threads", threads, "Threads to compute with (default: one for each core)")
       ->type_name("N")
-      ->check(whole_number(1, kMostThreads));
+      ->check(whole_number(1, kMaxThreads));
   command.add_option("--device", device, "Where to compute: cpu, or a GPU, cuda:0 and so on (default: cpu)")
       ->type_name("D");
   add_vram(command, vram);

@@ -16,7 +16,7 @@ namespace moracle::cli {
 
 namespace {
 
-constexpr std::int64_t kMostTokens = 1 << 24;
+constexpr std::int64_t kMaxTokens = 1 << 24;
 constexpr std::size_t kPromptBytes = std::size_t{64} << 20;
 
 // All of standard input but its final line break, which a shell adds.
@@ -70,7 +70,7 @@ void add_generation_options(CLI::App& command, GenerationChoice& choice) {
           "-n,--max-tokens", [&choice](const std::int64_t& value) { choice.max_tokens = value; },
           "Most tokens to generate (default: as the model's generation_config.json says, else 512)")
       ->type_name("N")
-      ->check(whole_number(1, kMostTokens));
+      ->check(whole_number(1, kMaxTokens));
   for (const SamplingField& field : kSamplingFields) {
     std::visit([&](auto member) { add_sampling(command, choice.sampling, field, member); }, field.member);
   }
@@ -123,7 +123,7 @@ void RunOptions::add(CLI::App& command) {
     const InGroup group(command, kMemoryGroup);
     command.add_option("--context", context, "Most tokens of prompt and answer (default: what the model can hold)")
         ->type_name("N")
-        ->check(whole_number(1, kMostTokens));
+        ->check(whole_number(1, kMaxTokens));
   }
   add_json(command, json);
   const InGroup group(command, kOutputGroup);

@@ -11,7 +11,7 @@ namespace moracle {
 
 namespace {
 
-constexpr int kMostDevices = 64;
+constexpr int kMaxDevices = 64;
 
 std::string error_number(const DriverApi& api, int error) {
   const char* const text = api.error_text(api.self, error);
@@ -39,9 +39,9 @@ Machine machine_of(const DeviceFacts& facts, int ordinal) {
 }  // namespace
 
 Result<std::vector<DeviceFacts>> probe_devices(const DriverApi& api) {
-  std::array<DeviceFacts, kMostDevices> facts{};
+  std::array<DeviceFacts, kMaxDevices> facts{};
   int count = 0;
-  const int error = api.probe(api.self, facts.data(), kMostDevices, &count);
+  const int error = api.probe(api.self, facts.data(), kMaxDevices, &count);
   if (error == kDeviceNoDriver) {
     return Error{.code = "device.driver",
                  .where = "CUDA",
@@ -56,7 +56,7 @@ Result<std::vector<DeviceFacts>> probe_devices(const DriverApi& api) {
                  .found = error != 0 ? error_number(api, error) : "none that the driver shows",
                  .advice = "CUDA_VISIBLE_DEVICES may hide one; --device cpu computes without"};
   }
-  return std::vector<DeviceFacts>(facts.begin(), facts.begin() + std::min(count, kMostDevices));
+  return std::vector<DeviceFacts>(facts.begin(), facts.begin() + std::min(count, kMaxDevices));
 }
 
 Result<std::shared_ptr<GpuDevice>> GpuDevice::open(const DriverApi& api, int ordinal) {

@@ -12,8 +12,8 @@ namespace moracle::api {
 
 namespace {
 
-constexpr std::uint32_t kLeastStruct = 8;         // the first two members
-constexpr std::uint32_t kMostStruct = 64U << 10;  // more is no struct of ours
+constexpr std::uint32_t kLeastStruct = 8;        // the first two members
+constexpr std::uint32_t kMaxStruct = 64U << 10;  // more is no struct of ours
 
 moracle_status status_of(const Error& error) {
   const auto begins = [&](std::string_view area) { return error.code.starts_with(area); };
@@ -98,7 +98,7 @@ Result<> read_struct(const void* from, std::string_view name, std::size_t known,
   if (from == nullptr) return Ok{};
   std::uint32_t size = 0;
   std::memcpy(&size, from, sizeof size);
-  if (size < kLeastStruct || size > kMostStruct) {
+  if (size < kLeastStruct || size > kMaxStruct) {
     return wrong_argument("size", name, "a struct that begins with its size, up to " + std::to_string(known),
                           std::to_string(size));
   }
@@ -117,7 +117,7 @@ Result<> write_struct(const void* from, std::size_t known, void* to, std::string
   MORACLE_TRY(check_not_null(to, name));
   std::uint32_t size = 0;
   std::memcpy(&size, to, sizeof size);
-  if (size < kLeastStruct || size > kMostStruct) {
+  if (size < kLeastStruct || size > kMaxStruct) {
     return wrong_argument("size", name, "a struct that begins with its size, up to " + std::to_string(known),
                           std::to_string(size));
   }

@@ -10,18 +10,18 @@ namespace moracle::api {
 
 namespace {
 
-constexpr int kMostThreads = 1024;
+constexpr int kMaxThreads = 1024;
 
 Result<int> check_threads(std::int32_t threads, std::string_view name, int least) {
-  if (threads >= least && threads <= kMostThreads) return threads;
-  return wrong_argument("range", name, fmt::format("{} to {}", least, kMostThreads), std::to_string(threads));
+  if (threads >= least && threads <= kMaxThreads) return threads;
+  return wrong_argument("range", name, fmt::format("{} to {}", least, kMaxThreads), std::to_string(threads));
 }
 
 Result<std::vector<int>> read_cpus(const moracle_pool_options& options) {
   std::vector<int> cpus;
   if (options.cpus == nullptr) return cpus;
-  if (options.cpu_count == 0 || options.cpu_count > kMostThreads) {
-    return wrong_argument("range", "options.cpu_count", fmt::format("1 to {}", kMostThreads),
+  if (options.cpu_count == 0 || options.cpu_count > kMaxThreads) {
+    return wrong_argument("range", "options.cpu_count", fmt::format("1 to {}", kMaxThreads),
                           std::to_string(options.cpu_count));
   }
   cpu_set_t usable;

@@ -16,8 +16,8 @@ namespace moracle::api {
 
 namespace {
 
-constexpr std::int64_t kMostTokens = std::int64_t{1} << 22;
-constexpr std::int64_t kMostPairs = std::int64_t{1} << 26;  // of a token and an expert
+constexpr std::int64_t kMaxTokens = std::int64_t{1} << 22;
+constexpr std::int64_t kMaxPairs = std::int64_t{1} << 26;  // of a token and an expert
 constexpr std::int64_t kTokenTile = 16;
 
 Result<const MoeSpec*> find_layer(const Plan& plan, std::int64_t layer) {
@@ -126,12 +126,12 @@ ExpertsLayer::Scratch ExpertsLayer::lay_out(BumpArena& arena, std::int64_t token
 }
 
 Result<std::size_t> ExpertsLayer::workspace_bytes(std::int64_t tokens, std::int64_t top_k) const {
-  if (tokens < 0 || tokens > kMostTokens)
-    return wrong_argument("range", "tokens", fmt::format("0 to {}", kMostTokens), std::to_string(tokens));
+  if (tokens < 0 || tokens > kMaxTokens)
+    return wrong_argument("range", "tokens", fmt::format("0 to {}", kMaxTokens), std::to_string(tokens));
   if (top_k < 1 || top_k > experts())
     return wrong_argument("range", "top_k", fmt::format("1 to {}", experts()), std::to_string(top_k));
-  if (tokens * top_k > kMostPairs)
-    return wrong_argument("range", "tokens", fmt::format("at most {} times an expert", kMostPairs),
+  if (tokens * top_k > kMaxPairs)
+    return wrong_argument("range", "tokens", fmt::format("at most {} times an expert", kMaxPairs),
                           fmt::format("{} tokens, {} experts each", tokens, top_k));
   BumpArena arena = BumpArena::counting();
   static_cast<void>(lay_out(arena, tokens, top_k));

@@ -195,8 +195,8 @@ class DocumentReader {
   }
 
   Result<> count_scattered() {
-    if (++scattered_ <= kMostScattered) return Ok{};
-    return limit("json.values", "at most " + std::to_string(kMostScattered) + " members in no order", "more");
+    if (++scattered_ <= kMaxScattered) return Ok{};
+    return limit("json.values", "at most " + std::to_string(kMaxScattered) + " members in no order", "more");
   }
 
   static std::string at(std::uint64_t byte) { return "byte " + std::to_string(byte); }
@@ -220,7 +220,7 @@ class DocumentReader {
   }
 
   static constexpr std::size_t kFewMembers = 256;
-  static constexpr std::size_t kMostScattered = 600'000;  // of a document, in an order that must be sorted
+  static constexpr std::size_t kMaxScattered = 600'000;  // of a document, in an order that must be sorted
 
   JsonScanner scanner_;
   const JsonLimits& limits_;

@@ -109,11 +109,11 @@ Result<> read_layout(const JsonReader& request, Question& question) {
   Problem& layer = question.layer;
   MORACLE_ASSIGN(const JsonReader parallel, member(request, "parallel"));
   MORACLE_ASSIGN(const JsonReader shape, member(request, "shape"));
-  constexpr std::int64_t kMostRanks = 1 << 10;
-  MORACLE_ASSIGN(const std::int64_t tp, parallel.integer_or("tp", 1, 1, kMostRanks));
-  MORACLE_ASSIGN(const std::int64_t dp, parallel.integer_or("dp", 1, 1, kMostRanks));
-  MORACLE_ASSIGN(const std::int64_t pcp, parallel.integer_or("pcp", 1, 1, kMostRanks));
-  MORACLE_ASSIGN(const std::int64_t sp, parallel.integer_or("sp", 1, 1, kMostRanks));
+  constexpr std::int64_t kMaxRanks = 1 << 10;
+  MORACLE_ASSIGN(const std::int64_t tp, parallel.integer_or("tp", 1, 1, kMaxRanks));
+  MORACLE_ASSIGN(const std::int64_t dp, parallel.integer_or("dp", 1, 1, kMaxRanks));
+  MORACLE_ASSIGN(const std::int64_t pcp, parallel.integer_or("pcp", 1, 1, kMaxRanks));
+  MORACLE_ASSIGN(const std::int64_t sp, parallel.integer_or("sp", 1, 1, kMaxRanks));
   MORACLE_ASSIGN(const bool wants_ep, parallel.boolean_or("enable_ep", false));
   MORACLE_ASSIGN(const std::string all2all, parallel.string_or("all2all", ""));
   MORACLE_ASSIGN(question.load_balancing, parallel.boolean_or("eplb", false));

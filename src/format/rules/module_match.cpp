@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kMaxPatternBytes = 4096;
 constexpr std::size_t kMaxRegexes = 1024;
 constexpr std::size_t kMaxSearched = 8192;  // patterns but exact names; published lists have some hundred
-constexpr std::size_t kMostUnmatched = 16;  // that are told
+constexpr std::size_t kMaxUnmatched = 16;   // that are told
 // Of all searches of a list, and beside it for each module that is searched for.
 constexpr BudgetLimits kSearching{.time = std::chrono::milliseconds(1000)};
 constexpr BudgetLimits kSearchingModule{.steps = 0, .bytes = 0, .matches = 0, .time = std::chrono::microseconds(200)};
@@ -242,7 +242,7 @@ std::vector<std::size_t> PatternList::unmatched_indices(const Checkpoint& checkp
   std::vector<std::size_t> indices;
   std::set<std::string, std::less<>> stems;  // as stored and usual; made when the first search needs them
   Budget budget(kSearching);
-  for (std::size_t i = 0; i < patterns_.size() && indices.size() < kMostUnmatched; ++i) {
+  for (std::size_t i = 0; i < patterns_.size() && indices.size() < kMaxUnmatched; ++i) {
     if (hit_[i] != 0) continue;
     const Pattern& pattern = patterns_[i];
     if (stems.empty())

@@ -19,11 +19,11 @@ namespace moracle {
 namespace {
 
 constexpr std::size_t kListed = 10;
-constexpr std::size_t kMostUnused = 10'000;  // that are counted
+constexpr std::size_t kMaxUnused = 10'000;  // that are counted
 // Of telling what left-over tensors belong to, and beside it for each module that the model has.
 constexpr BudgetLimits kTelling{.time = std::chrono::milliseconds(500)};
 constexpr BudgetLimits kTellingModule{.steps = 0, .bytes = 0, .matches = 0, .time = std::chrono::microseconds(200)};
-constexpr int kMostJoints = 12;  // places of "<module>_<leaf>" that are tried in a name; published ones have up to six
+constexpr int kMaxJoints = 12;  // places of "<module>_<leaf>" that are tried in a name; published ones have up to six
 constexpr std::string_view kLayers = "layers.";
 // Parts of a layer that drafts further tokens, which no other layer has.
 constexpr std::array<std::string_view, 4> kDraftParts{".eh_proj.", ".enorm.", ".hnorm.", ".shared_head."};
@@ -63,7 +63,7 @@ Place place_of(const TensorClaims& claims, std::string_view name) {
   Place place{.module = name.substr(0, dot), .leaf = name.substr(dot + 1)};
   place.weights = has_weights(claims, place.module);
   int joints = 0;
-  for (std::size_t at = name.find('_', dot); !place.weights && at != std::string_view::npos && joints < kMostJoints;
+  for (std::size_t at = name.find('_', dot); !place.weights && at != std::string_view::npos && joints < kMaxJoints;
        at = name.find('_', at + 1), ++joints) {
     if (!has_weights(claims, name.substr(0, at))) continue;
     place = {.module = name.substr(0, at), .leaf = name.substr(at + 1), .weights = true};
@@ -104,7 +104,7 @@ class Sorter {
     const BudgetLimits limits = kTelling.plus(kTellingModule.times(quantized_.size()));
     Budget budget(limits);
     for (const std::string& name : names_) {
-      if (unused.size() == kMostUnused) break;
+      if (unused.size() == kMaxUnused) break;
       if (!budget.in_time()) return too_many(name, limits.time);
       const Verdict verdict = judge(name);
       if (verdict.aside) {
@@ -126,7 +126,7 @@ class Sorter {
         .file = first->file,
         .where = first->name,
         .wanted = "every tensor to belong to a module of " + spec_.info.architecture,
-        .found = fmt::format("{}{} unused: {}", unused.size(), unused.size() == kMostUnused ? " or more" : "", list),
+        .found = fmt::format("{}{} unused: {}", unused.size(), unused.size() == kMaxUnused ? " or more" : "", list),
         .advice = cause};
   }
 

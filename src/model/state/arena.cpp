@@ -64,14 +64,14 @@ bool PageArena::make_room(std::size_t bytes, std::size_t used) {
 }
 
 std::size_t SlabArena::slab_for(const std::vector<std::size_t>& footprints) {
-  constexpr std::size_t kMostOfLargest = 8;
+  constexpr std::size_t kMaxOfLargest = 8;
   constexpr std::size_t kLeast = std::size_t{1} << 21U;
   const std::size_t largest = footprints.empty() ? 0 : *std::max_element(footprints.begin(), footprints.end());
   if (largest == 0) return kLeast;
   std::size_t best = 0;
   double least_waste = 1.0;
   const std::size_t first = (kLeast + largest - 1) / largest;
-  for (std::size_t times = first; times < first + kMostOfLargest; ++times) {
+  for (std::size_t times = first; times < first + kMaxOfLargest; ++times) {
     const std::size_t slab = times * largest;
     double waste = 0.0;
     for (const std::size_t bytes : footprints) {

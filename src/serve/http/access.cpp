@@ -10,7 +10,7 @@ namespace moracle::serve {
 namespace {
 
 constexpr std::size_t kLeastKeyBytes = 8;
-constexpr std::size_t kMostKeyBytes = 512;
+constexpr std::size_t kMaxKeyBytes = 512;
 constexpr std::string_view kProbePath = "/health";
 constexpr std::size_t kKeyFileBytes = std::size_t{1} << 20;
 
@@ -23,12 +23,12 @@ bool needs_key(std::string_view path) {
 // In time that depends on the longest key's length alone.
 bool same_secret(std::string_view given, std::string_view key) {
   unsigned differs = given.size() == key.size() ? 0U : 1U;
-  for (std::size_t i = 0; i < kMostKeyBytes; ++i) {
+  for (std::size_t i = 0; i < kMaxKeyBytes; ++i) {
     const unsigned a = i < given.size() ? static_cast<unsigned char>(given[i]) : 0U;
     const unsigned b = i < key.size() ? static_cast<unsigned char>(key[i]) : 0U;
     differs |= a ^ b;
   }
-  return differs == 0U && given.size() <= kMostKeyBytes;
+  return differs == 0U && given.size() <= kMaxKeyBytes;
 }
 
 std::string lower(std::string_view text) {
@@ -62,7 +62,7 @@ std::string_view trimmed(std::string_view text) {
 
 Result<ApiKey> make_key(std::string name, std::string key) {
   const bool printable = std::all_of(key.begin(), key.end(), [](char c) { return c > ' ' && c < 0x7F; });
-  if (printable && key.size() >= kLeastKeyBytes && key.size() <= kMostKeyBytes) {
+  if (printable && key.size() >= kLeastKeyBytes && key.size() <= kMaxKeyBytes) {
     return ApiKey{.name = std::move(name), .key = std::move(key)};
   }
   return Error{.code = "access.keys",

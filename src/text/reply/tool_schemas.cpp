@@ -9,7 +9,7 @@
 namespace moracle {
 namespace {
 
-constexpr std::size_t kMostSchemas = 256;  // read of one argument
+constexpr std::size_t kMaxSchemas = 256;  // read of one argument
 
 void add_type(const std::string& name, ValueTypes& types) {
   if (name == "null") types.null = true;
@@ -63,7 +63,7 @@ ValueTypes types_of_schema(const Json& schema, const Json& root) {
       if (one != nullptr && std::find(schemas.begin(), schemas.end(), one) == schemas.end()) schemas.push_back(one);
     };
     const Json& one = *schemas[i];
-    if (i == kMostSchemas) break;
+    if (i == kMaxSchemas) break;
     if (!one.is_object()) continue;
     add_own_types(one, types);
     for (const char* const name : {"anyOf", "oneOf", "allOf"}) {

@@ -16,7 +16,7 @@ namespace moracle {
 namespace {
 
 // Every split of a token is looked up; this bounds the bytes that are hashed for it. Real vocabularies need a few 10^7.
-constexpr std::size_t kMostSplitBytes = std::size_t{1} << 28U;
+constexpr std::size_t kMaxSplitBytes = std::size_t{1} << 28U;
 
 constexpr std::string_view kPattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
@@ -92,7 +92,7 @@ Result<Bpe> read_tiktoken(std::string_view text, const std::string& file) {
       return bad_line(file, line_number, fmt::format("{} bytes of something else", line.size()));
     }
     split_bytes += bytes->size() * bytes->size();
-    if (split_bytes > kMostSplitBytes) return bad_line(file, line_number, "tokens of too many bytes in all");
+    if (split_bytes > kMaxSplitBytes) return bad_line(file, line_number, "tokens of too many bytes in all");
     ranks.emplace_back(*std::move(bytes), rank);
   }
   return Bpe::from_ranks(ranks, file);
@@ -109,8 +109,8 @@ Json tiktoken_pre_tokenizer(bool kimi) {
 }
 
 void kimi_parts(std::string_view text, std::vector<std::size_t>& ends) {
-  constexpr std::size_t kMostCharacters = 400'000;
-  constexpr std::size_t kMostAlike = 25'000;
+  constexpr std::size_t kMaxCharacters = 400'000;
+  constexpr std::size_t kMaxAlike = 25'000;
   ends.clear();
   std::size_t characters = 0;
   std::size_t alike = 0;
@@ -119,13 +119,13 @@ void kimi_parts(std::string_view text, std::vector<std::size_t>& ends) {
     const auto next = unicode::decode_at(text, at);
     // Python's isspace takes four separators beside White_Space.
     const bool is_space = unicode::is_white_space(next.code) || (next.code >= 0x1C && next.code <= 0x1F);
-    if (characters == kMostCharacters) {
+    if (characters == kMaxCharacters) {
       ends.push_back(at);
       characters = alike = 0;
     }
     alike = alike > 0 && is_space == space ? alike + 1 : 1;
     space = is_space;
-    if (alike > kMostAlike) {
+    if (alike > kMaxAlike) {
       ends.push_back(at);
       alike = 1;
     }

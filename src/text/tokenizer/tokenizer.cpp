@@ -176,7 +176,7 @@ namespace {
 
 // Of Kimi's tokenizer, which fills the places behind the vocabulary that no token has.
 constexpr std::int32_t kKimiReserved = 256 + 2;
-constexpr std::int32_t kMostReserved = 1 << 20;
+constexpr std::int32_t kMaxReserved = 1 << 20;
 
 bool is_kimi(const TokenizerConfig& config) {
   return config.tokenizer_class == "TikTokenTokenizer";
@@ -308,7 +308,7 @@ Result<Tokenizer> Tokenizer::load_tiktoken(const std::filesystem::path& folder) 
   const auto base = static_cast<std::int32_t>(vocabulary.size());
   std::int32_t end = is_kimi(config) ? base + kKimiReserved : base;
   if (!config.by_id.empty()) end = std::max(end, config.by_id.back().first + 1);
-  if (end - base > kMostReserved) {
+  if (end - base > kMaxReserved) {
     return Error{.code = "tokenizer.id",
                  .file = config.file,
                  .where = "/added_tokens_decoder",

@@ -11,7 +11,7 @@ namespace moracle::jinja {
 namespace {
 
 constexpr std::size_t kBeforeValue = 16;
-constexpr std::uint8_t kMostMargin = 64;  // bytes of an indentation or a separator
+constexpr std::uint8_t kMaxMargin = 64;  // bytes of an indentation or a separator
 
 class Dumper {
  public:
@@ -178,10 +178,10 @@ Maybe dump_json(Interpreter& in, const Value& value, Arguments& arguments) {
   dumper.sort = sort && sort->truthy();
   if (indent && !indent->is_none()) {
     if (indent->text()) {
-      if (indent->text()->bytes.size() > kMostMargin) return in.limit("an indentation of more than 64");
+      if (indent->text()->bytes.size() > kMaxMargin) return in.limit("an indentation of more than 64");
       dumper.indent = indent->text()->bytes;
     } else if (const auto width = indent->index()) {
-      if (*width > std::int64_t{kMostMargin}) return in.limit("an indentation of more than 64");
+      if (*width > std::int64_t{kMaxMargin}) return in.limit("an indentation of more than 64");
       dumper.indent = std::string(static_cast<std::size_t>(std::max<std::int64_t>(0, *width)), ' ');
     } else {
       return in.type_error("indent must be an integer or a string");
@@ -194,7 +194,7 @@ Maybe dump_json(Interpreter& in, const Value& value, Arguments& arguments) {
     if (parts->size() != 2 || !(*parts)[0].text() || !(*parts)[1].text())
       return in.type_error("separators must be two strings");
     const std::string &between = (*parts)[0].text()->bytes, &behind_key = (*parts)[1].text()->bytes;
-    if (between.size() > kMostMargin || behind_key.size() > kMostMargin)
+    if (between.size() > kMaxMargin || behind_key.size() > kMaxMargin)
       return in.limit("a separator of more than 64 bytes");
     dumper.item_separator = between;
     dumper.key_separator = behind_key;

@@ -28,7 +28,7 @@ constexpr std::size_t kWindow = 1024;
 constexpr std::uint32_t kMatchLimit = 128;  // tokenizers in use need up to 64, and nearly always less than 16
 constexpr std::size_t kSearchReads = std::size_t{1} << 28U;
 constexpr std::size_t kItemBytes = 9;  // compiled, an item takes about so much
-constexpr std::size_t kMostStarts = 256;
+constexpr std::size_t kMaxStarts = 256;
 constexpr std::size_t kCharacterBytes = 4;  // the longest
 // Patterns in use compile to less than 5000 bytes. Larger ones than this are always searched by the slower program.
 constexpr std::size_t kLargeProgram = 16 * 1024;
@@ -136,7 +136,7 @@ Result<TextPattern> TextPattern::regex(std::string_view pattern) {
   program->large = size > kLargeProgram;
   const std::size_t read = std::max(program->window, spelled.behind);
   program->starts =
-      std::clamp<std::size_t>(kSearchReads / (read * kMatchLimit) / (size / kItemBytes + 1), 1, kMostStarts);
+      std::clamp<std::size_t>(kSearchReads / (read * kMatchLimit) / (size / kItemBytes + 1), 1, kMaxStarts);
   TextPattern result;
   result.program_ = std::move(program);
   return result;
