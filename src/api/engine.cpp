@@ -165,7 +165,7 @@ struct GenerateCall {
 
 Result<Json> generate(OpenEngine& engine, const GenerateCall& call) {
   MORACLE_ASSIGN(const GenerationChoice choice, read_choice(call.options));
-  MORACLE_ASSIGN(const auto turn, engine.turns().take());
+  MORACLE_ASSIGN(const auto turn, engine.lock().acquire());
   Session& session = engine.session();
   if (call.options.context < 0 || call.options.context > session.info().max_context) {
     return wrong_argument("range", "options.context", "0 to " + std::to_string(session.info().max_context),

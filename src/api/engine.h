@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "api/edge/call.h"
-#include "api/edge/turns.h"
+#include "api/edge/ticket_lock.h"
 #include "base/json.h"
 #include "generate/scheduler.h"
 #include "generate/session.h"
@@ -22,13 +22,13 @@ class OpenEngine {
   [[nodiscard]] Session& session() { return *session_; }
   [[nodiscard]] const Policy& policy() const { return policy_; }
   [[nodiscard]] const Json& decision() const { return decision_; }
-  [[nodiscard]] Turns& turns() { return turns_; }  // taken while the model computes
+  [[nodiscard]] TicketLock& lock() { return lock_; }  // taken while the model computes
 
  private:
   std::unique_ptr<Session> session_;
   Policy policy_;
   Json decision_;
-  Turns turns_{"engine", "the engine's callbacks"};
+  TicketLock lock_{"engine", "the engine's callbacks"};
 };
 
 inline constexpr std::uint64_t kMaxIds = std::uint64_t{1} << 31;

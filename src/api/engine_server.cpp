@@ -56,7 +56,7 @@ class EngineServer final : public OpenServer {
     return ended_;
   }
   Result<> end() override {
-    MORACLE_TRY(engine_->turns().check_not_mine());
+    MORACLE_TRY(engine_->lock().check_not_held());
     join();
     return Ok{};
   }
@@ -119,7 +119,7 @@ Result<std::shared_ptr<OpenServer>> open_server(std::shared_ptr<OpenEngine> engi
   options.everybody = choice.everybody;
   options.scheduler = choice.scheduler;
   options.drain_s = choice.drain_s > 0 ? choice.drain_s : choice.drain_s < 0 ? 0 : kUsualDrain;
-  options.turn = &engine->turns().mutex();
+  options.turn = &engine->lock().mutex();
   MORACLE_ASSIGN(auto server, serve::Server::open(options));
   auto made = std::make_shared<EngineServer>(std::move(engine), std::move(server), std::move(choice.names));
   MORACLE_TRY(made->start());

@@ -31,7 +31,7 @@ class OpenScheduler : public RequestSink {
 
   static Result<std::shared_ptr<OpenScheduler>> open(const std::shared_ptr<OpenEngine>& engine,
                                                      const SchedulerOptions& options) {
-    MORACLE_ASSIGN(const auto turn, engine->turns().take());
+    MORACLE_ASSIGN(const auto turn, engine->lock().acquire());
     return std::make_shared<OpenScheduler>(engine, options);
   }
   // In the engine's turn.
@@ -41,7 +41,7 @@ class OpenScheduler : public RequestSink {
   }
   ~OpenScheduler() override {
     // A callback of the engine may close it: nothing computes then.
-    FairMutex& mutex = engine_->turns().mutex();
+    FairMutex& mutex = engine_->lock().mutex();
     std::unique_lock lock(mutex, std::defer_lock);
     if (!mutex.held_here()) lock.lock();
     scheduler_.reset();  // requests end untold; their memory goes back to the engine
@@ -50,7 +50,7 @@ class OpenScheduler : public RequestSink {
   OpenScheduler& operator=(const OpenScheduler&) = delete;
 
   Result<RequestId> submit(Request request, TokenText::Options text) {
-    MORACLE_ASSIGN(const auto turn, engine_->turns().take());
+    MORACLE_ASSIGN(const auto turn, engine_->lock().acquire());
     Answer answer{.text = TokenText(engine_->session().text().tokenizer(), std::move(text)),
                   .ends = StopRule(request),
                   .scored = request.logprobs.has_value()};
@@ -63,7 +63,7 @@ class OpenScheduler : public RequestSink {
   }
 
   Result<bool> cancel(RequestId id) {
-    MORACLE_ASSIGN(const auto turn, engine_->turns().take());
+    MORACLE_ASSIGN(const auto turn, engine_->lock().acquire());
     return scheduler_->cancel(id);
   }
 
@@ -72,16 +72,16 @@ class OpenScheduler : public RequestSink {
   template <class Tell>
   Result<bool> step(const Tell& tell) {
     // First, since who has the turn to step may wait for the engine's.
-    MORACLE_TRY(engine_->turns().check_not_mine());
-    MORACLE_ASSIGN(const auto stepping, steps_.take());
+    MORACLE_TRY(engine_->lock().check_not_held());
+    MORACLE_ASSIGN(const auto stepping, steps_.acquire());
     std::deque<HeldEvent> events;
     {
-      MORACLE_ASSIGN(const auto turn, engine_->turns().take());
+      MORACLE_ASSIGN(const auto turn, engine_->lock().acquire());
       if (scheduler_->busy()) scheduler_->step();
       events.swap(events_);
     }
     for (HeldEvent& held : events) tell(held);
-    MORACLE_ASSIGN(const auto turn, engine_->turns().take());
+    MORACLE_ASSIGN(const auto turn, engine_->lock().acquire());
     return scheduler_->busy() || !events_.empty();
   }
 
@@ -169,7 +169,7 @@ class OpenScheduler : public RequestSink {
   std::shared_ptr<OpenEngine> engine_;
   std::optional<Scheduler> scheduler_;
   std::map<RequestId, Answer> answers_;
-  Turns steps_{"scheduler", "its step's callback"};
+  TicketLock steps_{"scheduler", "its step's callback"};
   std::deque<HeldEvent> events_;
 };
 

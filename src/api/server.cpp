@@ -58,7 +58,7 @@ moracle_status moracle_server_open(moracle_engine* engine, const moracle_server_
     MORACLE_TRY(api::check_not_null(server, "server"));
     *server = nullptr;
     MORACLE_ASSIGN(const auto opened, api::find<api::OpenEngine>(engine));
-    MORACLE_TRY(opened->turns().check_not_mine());  // it starts with a turn of the server's thread
+    MORACLE_TRY(opened->lock().check_not_held());  // it starts with a turn of the server's thread
     MORACLE_ASSIGN(auto choice, api::read_server_choice(options, opened->session()));
     MORACLE_ASSIGN(auto made, api::open_server(opened, std::move(choice)));
     *server = static_cast<moracle_server*>(api::add_handle(api::Kind::server, std::move(made)));

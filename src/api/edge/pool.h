@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "api/edge/handles.h"
-#include "api/edge/turns.h"
+#include "api/edge/ticket_lock.h"
 #include "base/memory.h"
 #include "base/result.h"
 #include "base/thread_pool.h"
@@ -19,13 +19,13 @@ class Pool {
   explicit Pool(int threads, std::span<const int> cpus = {}) : threads_(threads, cpus) {}
   explicit Pool(HostThreads host) : threads_(std::move(host)) {}
 
-  [[nodiscard]] Turns& turns() { return turns_; }  // taken for as long as the threads or the workspace are used
+  [[nodiscard]] TicketLock& lock() { return lock_; }  // taken for as long as the threads or the workspace are used
   [[nodiscard]] ThreadPool& threads() { return threads_; }
   // Errors: "memory.allocate".
   Result<std::span<std::byte>> workspace(std::size_t bytes);
 
  private:
-  Turns turns_{"pool", "the executor's parallel_for"};
+  TicketLock lock_{"pool", "the executor's parallel_for"};
   ThreadPool threads_;
   PageBuffer workspace_;
 };

@@ -49,7 +49,7 @@ void DenseWalk::store(std::span<const float> values, std::size_t at) {
 Result<> DenseWalk::decode_matrix(const MatrixSource& source) {
   const MatrixSpec& spec = source.spec();
   MORACLE_TRY(make_room({spec.rows, spec.cols}));
-  MORACLE_ASSIGN(const auto turn, pool_->turns().take());
+  MORACLE_ASSIGN(const auto turn, pool_->lock().acquire());
   FirstError failed;
   pool_->threads().parallel_for(ceil_div(spec.rows, kPanelRows), [&](std::int64_t item, int) {
     if (failed.failed()) return;

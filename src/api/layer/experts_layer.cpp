@@ -101,7 +101,7 @@ Result<std::shared_ptr<ExpertsLayer>> ExpertsLayer::open(const Plan& plan, Layer
   const std::int64_t width = layer->problem_.intermediate;
   const CanonicalExperts share =
       slice_experts(whole, {.experts = request.experts, .begin = width * request.tp_rank, .width = width});
-  MORACLE_ASSIGN(const auto turn, pool->turns().take());
+  MORACLE_ASSIGN(const auto turn, pool->lock().acquire());
   auto packed = kernel->pack_experts(share, {.pool = pool->threads(), .activation = spec->activation});
   MORACLE_ASSIGN(layer->packed_, unless_changed(plan.checkpoint(), std::move(packed)));
   MORACLE_TRY(plan.checkpoint().verify_unchanged());
@@ -141,7 +141,7 @@ Result<std::size_t> ExpertsLayer::workspace_bytes(std::int64_t tokens, std::int6
 Result<> ExpertsLayer::run(const LayerCall& call) {
   MORACLE_ASSIGN(const std::size_t bytes, workspace_bytes(call.tokens, call.top_k));
   if (call.tokens == 0) return Ok{};
-  MORACLE_ASSIGN(const auto turn, pool_->turns().take());
+  MORACLE_ASSIGN(const auto turn, pool_->lock().acquire());
   std::span<std::byte> workspace = call.workspace;
   if (workspace.empty()) {
     MORACLE_ASSIGN(workspace, pool_->workspace(bytes));

@@ -9,16 +9,17 @@
 
 namespace moracle::api {
 
-class Turns {
+class TicketLock {
  public:
   using Turn = std::unique_lock<FairMutex>;
   // `what`: the argument whose calls take turns; `outside`: what such a call has to be outside of.
-  Turns(std::string_view what, std::string_view outside) : what_(what), outside_(outside) {}
+  TicketLock(std::string_view what, std::string_view outside) : what_(what), outside_(outside) {}
 
-  // Waits for a turn. Error: "argument.nested" of a thread that has it, and would wait for itself.
-  [[nodiscard]] Result<Turn> take();
+  // Waits for its turn, in the order of calls. Error: "argument.nested" of a thread that has it, and would wait for
+  // itself.
+  [[nodiscard]] Result<Turn> acquire();
   // The same error, for a call that waits for another thread's turn.
-  [[nodiscard]] Result<> check_not_mine() const;
+  [[nodiscard]] Result<> check_not_held() const;
   [[nodiscard]] FairMutex& mutex() { return mutex_; }
 
  private:

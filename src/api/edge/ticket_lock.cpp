@@ -1,4 +1,4 @@
-#include "api/edge/turns.h"
+#include "api/edge/ticket_lock.h"
 
 #include <string>
 
@@ -6,13 +6,13 @@
 
 namespace moracle::api {
 
-Result<> Turns::check_not_mine() const {
+Result<> TicketLock::check_not_held() const {
   if (!mutex_.held_here()) return Ok{};
   return wrong_argument("nested", what_, "a call outside of " + std::string(outside_), "a call from within");
 }
 
-Result<Turns::Turn> Turns::take() {
-  MORACLE_TRY(check_not_mine());
+Result<TicketLock::Turn> TicketLock::acquire() {
+  MORACLE_TRY(check_not_held());
   return Turn(mutex_);
 }
 
