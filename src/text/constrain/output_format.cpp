@@ -20,7 +20,9 @@ Result<std::string> regex_expression(const std::string& spelled, GrammarText& gr
   MORACLE_ASSIGN(const Regex regex, parse_regex(spelled));
   const RegexNode node = whole(regex);
   if (!matchable(node)) return wrong("regex.empty", "an expression that some text matches", "one that none does");
-  return grammar.expression(node, RegexText::plain, "");
+  std::string expression = grammar.expression(node, RegexText::plain, "");
+  MORACLE_TRY(grammar.check_repeats());
+  return expression;
 }
 
 Result<std::string> choices_expression(const std::vector<std::string>& choices) {
@@ -44,10 +46,10 @@ Result<std::string> choices_expression(const std::vector<std::string>& choices) 
 Result<std::string> add_output_rules(const OutputFormat& format, GrammarText& grammar) {
   switch (format.kind) {
     case OutputFormat::Kind::json_object:
-      return space_expression() + " " + any_object_expression(grammar);
+      return space_expression(grammar) + " " + any_object_expression(grammar);
     case OutputFormat::Kind::json_schema: {
       MORACLE_ASSIGN(const std::string value, add_schema_rules(format.schema, grammar));
-      return space_expression() + " " + value;
+      return space_expression(grammar) + " " + value;
     }
     case OutputFormat::Kind::regex:
       return regex_expression(format.regex, grammar);

@@ -38,7 +38,7 @@ class CallGrammarWriter {
         types_(types_of(rules)),
         grammar_(ends_by_text(format)),
         gap_(grammar_.rule(gap_expression())),
-        space_(grammar_.rule(space_expression())) {}
+        space_(space_expression(grammar_)) {}
 
   Result<std::string> write() {
     if (row_.style == ArgumentStyle::channels) {

@@ -258,6 +258,7 @@ Result<std::string> ElementRules::write(const std::string& tool, const OrderedJs
                    .found = "values of them all"};
     }
     MORACLE_ASSIGN(Expression one, sequence(tool, reader, facts));
+    MORACLE_TRY(grammar_.check_repeats());
     if (one) bodies.push_back(std::move(*one));
   }
   if (bodies.empty())

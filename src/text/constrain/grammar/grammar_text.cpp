@@ -44,7 +44,7 @@ std::string escaped(char32_t code) {
 
 using Follow = std::optional<std::string_view>;
 
-// What may stand behind each alternative once more.
+// What stands behind each alternative as it is, where a rule would be no shorter.
 constexpr std::size_t kShortFollow = 16;
 
 std::string joined(const std::string& body, Follow follow) {
@@ -58,6 +58,62 @@ bool is_single(const std::string& body) {
 
 std::string in_parentheses(const std::string& body) {
   return is_single(body) ? body : "(" + body + ")";
+}
+
+bool can_be_empty(const RegexNode& node) {
+  switch (node.kind) {
+    case RegexNode::Kind::set:
+      return false;
+    case RegexNode::Kind::sequence:
+      return std::all_of(node.parts.begin(), node.parts.end(), can_be_empty);
+    case RegexNode::Kind::either:
+      return std::any_of(node.parts.begin(), node.parts.end(), can_be_empty);
+    case RegexNode::Kind::repeat:
+      return node.least == 0 || can_be_empty(node.parts.front());
+  }
+  return true;
+}
+
+// The longest row of parts that may all be left out.
+std::size_t optional_row(const RegexNode& node) {
+  std::size_t row = 0, longest = 0;
+  for (const RegexNode& part : node.parts) {
+    const std::size_t one = optional_row(part);
+    row = node.kind == RegexNode::Kind::sequence && can_be_empty(part) ? row + one : 0;
+    longest = std::max({longest, row, one});
+  }
+  const bool optional = node.kind == RegexNode::Kind::repeat && node.least == 0;
+  return longest + (optional ? 1 : 0);
+}
+
+// Tells a node from all others.
+std::string key_of(const RegexNode& node) {
+  std::string key = fmt::format("{},{},{}", static_cast<int>(node.kind), node.least, node.most.value_or(-1));
+  for (const CodeRange& range : node.set.ranges())
+    key += fmt::format(",{}-{}", static_cast<unsigned>(range.first), static_cast<unsigned>(range.last));
+  for (const RegexNode& part : node.parts) key += "(" + key_of(part) + ")";
+  return key;
+}
+
+// Whether the first character of what follows is one literal that no text of a repeat of `set` begins with.
+bool tells_end(const CodeSet& set, Follow follow) {
+  if (!follow || follow->empty()) return follow.has_value();
+  if (!follow->starts_with('"') || follow->starts_with("\"\"")) return false;
+  constexpr std::string_view kSpelled = "\"\\U";
+  constexpr std::size_t kDigits = 8;
+  const bool spelled_out = follow->starts_with(kSpelled);
+  const std::string digits(follow->substr(kSpelled.size(), kDigits));
+  const auto first = spelled_out ? static_cast<char32_t>(std::stoul(digits, nullptr, 16))
+                                 : static_cast<char32_t>(static_cast<unsigned char>((*follow)[1]));
+  return first == U'"' || (first != U'\\' && !set.contains(first));
+}
+
+// What a state of a repeat of this set takes to compile with 131,072 tokens, most of which begin with a space or are
+// words of letters: bench/masks/bombs.py.
+std::int64_t state_ms(const CodeSet& set) {
+  if (set.contains(U'\u4e00')) return 45;
+  if (set.contains(U' ') && set.contains(U'e')) return 20;
+  return set.contains(U'e') ? 8 : 1;
 }
 
 std::string repeat_suffix(std::int64_t least, std::optional<std::int64_t> most) {
@@ -164,24 +220,80 @@ std::string GrammarText::json_literal(std::string_view json) const {
   return ebnf_literal(text);
 }
 
+Result<> GrammarText::check_repeats() const {
+  constexpr std::int64_t kMostMs = 1'000;
+  constexpr std::size_t kMostOptional = 20;  // the time grows with the cube
+  if (longest_row_ > kMostOptional) {
+    return Error{.code = "constrain.complex",
+                 .wanted = "an expression with at most 20 parts in a row that may be left out",
+                 .found = std::to_string(longest_row_)};
+  }
+  if (spelled_out_ms_ <= kMostMs) return Ok{};
+  return Error{.code = "constrain.complex",
+               .wanted = "fewer classes, and long repeats that what follows them does not begin as",
+               .found = "what would take long to compile",
+               .advice = "lower the bound, leave it out, or let another character follow"};
+}
+
+void GrammarText::weigh_sequence(const RegexNode& node) {
+  longest_row_ = std::max(longest_row_, optional_row(node));
+  const auto classes = std::count_if(node.parts.begin(), node.parts.end(), [](const RegexNode& part) {
+    return part.kind == RegexNode::Kind::set && !part.set.empty() &&
+           part.set.ranges().front().first != part.set.ranges().back().last;
+  });
+  const std::string use = "sequence " + key_of(node);
+  if (classes > 1 && uses_.try_emplace(use, "").second) spelled_out_ms_ += classes / 2;
+}
+
+void GrammarText::weigh(const RegexNode& repeat, Follow follow) {
+  constexpr std::int64_t kShort = 16, kUnrolled = 129;  // of xgrammar
+  const std::int64_t most = std::max(repeat.least, repeat.most.value_or(0));
+  const CodeSet& set = repeat.parts.front().set;
+  if (most <= kShort || tells_end(set, follow)) return;
+  const std::string use = fmt::format("spelled out {}", key_of(repeat));
+  if (uses_.try_emplace(use, "").second) spelled_out_ms_ += std::min(most, kUnrolled) * state_ms(set);
+}
+
 std::string GrammarText::repeated(const RegexNode& node, RegexText as, Follow follow) {
   const RegexNode& part = node.parts.front();
-  if (node.least == 0 && node.most == 1 && follow && follow->size() <= kShortFollow) {
-    return fmt::format("({} | {})", expression(part, as, follow), follow->empty() ? R"("")" : *follow);
+  const bool may_share = follow && (part.kind != RegexNode::Kind::set || follow->size() <= kShortFollow);
+  if (node.least == 0 && node.most == 1 && may_share) {
+    const std::string rest = shared(*follow);
+    return fmt::format("({} | {})", expression(part, as, rest), rest.empty() ? R"("")" : rest);
   }
   const bool set = part.kind == RegexNode::Kind::set;
+  if (!set && node.least <= 1 && !node.most && follow && !can_be_empty(part)) return loop(node, as, *follow);
+  if (set) weigh(node, follow);
   const std::string element = set ? characters(part.set, as) : expression(part, as, std::nullopt);
   const std::string body = repeated(element, node.least, node.most);
   return follow && follow->empty() ? rule_for("last_", body) : joined(body, follow);
 }
 
+std::string GrammarText::loop(const RegexNode& node, RegexText as, std::string_view follow) {
+  const RegexNode& part = node.parts.front();
+  const std::string use = fmt::format("loop {} {} {}", static_cast<int>(as), key_of(part), follow);
+  const auto [place, fresh] = uses_.try_emplace(use, "");
+  if (fresh) {
+    place->second = reserve();
+    const std::string name = place->second;
+    const std::string body = expression(part, as, name);
+    define(name, fmt::format("{} | {}", follow.empty() ? R"("")" : follow, body));
+    uses_.emplace("first " + use, rule(body));
+  }
+  return node.least == 0 ? uses_.at(use) : uses_.at("first " + use);
+}
+
 std::string GrammarText::either(const RegexNode& node, RegexText as, Follow follow) {
-  const bool inside = follow && follow->size() <= kShortFollow;
+  const auto rest = follow ? std::optional(shared(*follow)) : std::nullopt;
   std::vector<std::string> bodies;
   for (const RegexNode& part : node.parts) {
-    if (matchable(part)) bodies.push_back(expression(part, as, inside ? follow : std::nullopt));
+    if (matchable(part)) bodies.push_back(expression(part, as, rest));
   }
-  return inside ? ebnf_either(bodies) : joined(ebnf_either(bodies), follow);
+  return ebnf_either(bodies);
+}
+
+std::string GrammarText::shared(std::string_view follow) {
+  return follow.size() <= kShortFollow ? std::string(follow) : rule(std::string(follow));
 }
 
 std::string GrammarText::expression(const RegexNode& node, RegexText as, Follow follow) {
@@ -189,6 +301,7 @@ std::string GrammarText::expression(const RegexNode& node, RegexText as, Follow 
     case RegexNode::Kind::set:
       return joined(in_parentheses(characters(node.set, as)), follow);
     case RegexNode::Kind::sequence: {
+      weigh_sequence(node);
       std::string body;
       for (auto part = node.parts.rbegin(); part != node.parts.rend(); ++part) {
         body = expression(*part, as, body.empty() ? follow : Follow(body));

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/result.h"
 #include "text/constrain/regex/code_set.h"
 #include "text/constrain/regex/regex_syntax.h"
 
@@ -57,11 +58,22 @@ class GrammarText {
   // All rules, the first one "root" of this body.
   [[nodiscard]] std::string text(const std::string& root) const;
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
+  // Error "constrain.complex": expressions that would take longer to compile than about a second of a core, by repeats
+  // that are spelled out, since what follows them may begin as they do, or by many optional parts in a row.
+  [[nodiscard]] Result<> check_repeats() const;
 
  private:
   std::string characters(const CodeSet& set, RegexText as);
+  // What check_repeats asks for.
+  void weigh_sequence(const RegexNode& node);
+  void weigh(const RegexNode& repeat, std::optional<std::string_view> follow);
   std::string repeated(const RegexNode& node, RegexText as, std::optional<std::string_view> follow);
+  // Of an unbounded repeat, a rule that names itself, so that tokens of many characters stay within it, whose masks are
+  // made once.
+  std::string loop(const RegexNode& node, RegexText as, std::string_view follow);
   std::string either(const RegexNode& node, RegexText as, std::optional<std::string_view> follow);
+  // What follows several alternatives: itself, or a rule of it.
+  std::string shared(std::string_view follow);
   // A rule of this body for one use, which its name begins with; made once for each.
   std::string rule_for(std::string_view use, const std::string& body);
 
@@ -71,6 +83,8 @@ class GrammarText {
   bool escapes_less_;
   std::size_t next_ = 0;
   std::size_t bytes_ = 0;
+  std::int64_t spelled_out_ms_ = 0;
+  std::size_t longest_row_ = 0;
 };
 
 // Whether any text matches.

@@ -1,6 +1,8 @@
 #include "text/constrain/schema/facts.h"
 
 #include <algorithm>
+#include <cmath>
+#include <map>
 
 namespace moracle {
 
@@ -24,8 +26,27 @@ bool add(SchemaRefs& refs, const std::optional<SchemaRef>& ref) {
 
 }  // namespace
 
+std::string value_key(const OrderedJson& value) {
+  constexpr double kExact = 9007199254740992.0;  // whole numbers up to it are doubles
+  if (value.is_number_float()) {
+    const double number = value.get<double>();
+    const bool whole = number == std::floor(number) && std::abs(number) < kExact;
+    return whole ? std::to_string(static_cast<std::int64_t>(number)) : value.dump();
+  }
+  if (!value.is_structured()) return value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  std::string key = value.is_array() ? "[" : "{";
+  if (value.is_array()) {
+    for (const OrderedJson& part : value) key += value_key(part) + ",";
+    return key + "]";
+  }
+  std::map<std::string, std::string> members;
+  for (const auto& [name, part] : value.items()) members.emplace(value_key(OrderedJson(name)), value_key(part));
+  for (const auto& [name, part] : members) key += name + ":" + part + ",";
+  return key + "}";
+}
+
 bool same_value(const OrderedJson& a, const OrderedJson& b) {
-  return Json(a) == Json(b);
+  return a.is_structured() && b.is_structured() ? value_key(a) == value_key(b) : a == b;
 }
 
 bool SchemaFacts::requires_name(std::string_view name) const {

@@ -36,6 +36,7 @@ enum JsonType : std::uint8_t {
 };
 
 // Whether two values are one to JSON Schema: members have no order, and 1.0 is 1.
+[[nodiscard]] std::string value_key(const OrderedJson& value);  // one text for all that are one
 [[nodiscard]] bool same_value(const OrderedJson& a, const OrderedJson& b);
 
 // How many elements, members or characters.

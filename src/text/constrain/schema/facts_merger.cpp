@@ -101,10 +101,9 @@ Result<> FactsMerger::merge_values(const SchemaRef& ref) {
       facts_.values = values;
       return;
     }
-    std::erase_if(*facts_.values, [&](const OrderedJson& value) {
-      return std::none_of(values.begin(), values.end(),
-                          [&](const OrderedJson& other) { return same_value(value, other); });
-    });
+    std::set<std::string> keys;
+    for (const OrderedJson& value : values) keys.insert(value_key(value));
+    std::erase_if(*facts_.values, [&](const OrderedJson& value) { return !keys.contains(value_key(value)); });
   };
   if (const OrderedJson* const value = find(ref, "const")) keep({*value});
   if (const OrderedJson* const values = find(ref, "enum")) {
@@ -112,8 +111,7 @@ Result<> FactsMerger::merge_values(const SchemaRef& ref) {
     std::vector<OrderedJson> distinct;
     std::set<std::string> seen;
     for (const OrderedJson& value : *values) {
-      if (seen.insert(value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace)).second)
-        distinct.push_back(value);
+      if (seen.insert(value_key(value)).second) distinct.push_back(value);
     }
     keep(distinct);
   }

@@ -18,9 +18,13 @@ struct Format {
   "(?:[02468][048]|[13579][26])00)-02-29)"
 #define MORACLE_TIME \
   "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,9})?(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
-#define MORACLE_LABEL "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+// A repeat's texts are told from what follows it by their first character: those that xgrammar counts.
+#define MORACLE_LABEL "[A-Za-z0-9](?:[A-Za-z0-9]|-[A-Za-z0-9]){0,23}"
+#define MORACLE_LABELS                                                                                                 \
+  MORACLE_LABEL "\\.(?:" MORACLE_LABEL "\\.(?:" MORACLE_LABEL "\\." MORACLE_LABEL "|" MORACLE_LABEL ")|" MORACLE_LABEL \
+                ")"
+#define MORACLE_LETTER "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]"
 #define MORACLE_BYTE "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
-#define MORACLE_ATOM "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]{1,32}"
 
 // RFC 3339, 5321, 1123, 4122, 3986; IPv6 addresses are written out, or with one "::".
 constexpr std::array kFormats = {
@@ -33,9 +37,9 @@ constexpr std::array kFormats = {
            "P(?:[0-9]{1,9}W|(?:[0-9]{1,9}D|[0-9]{1,9}M(?:[0-9]{1,9}D)?|[0-9]{1,9}Y(?:[0-9]{1,9}M(?:[0-9]{1,9}D)?)?)"
            "(?:T(?:[0-9]{1,9}S|[0-9]{1,9}M(?:[0-9]{1,9}S)?|[0-9]{1,9}H(?:[0-9]{1,9}M(?:[0-9]{1,9}S)?)?))?|"
            "T(?:[0-9]{1,9}S|[0-9]{1,9}M(?:[0-9]{1,9}S)?|[0-9]{1,9}H(?:[0-9]{1,9}M(?:[0-9]{1,9}S)?)?))"},
-    Format{"email", MORACLE_ATOM "(?:\\." MORACLE_ATOM ")?@" MORACLE_LABEL "(?:\\." MORACLE_LABEL "){1,3}"},
+    Format{"email", MORACLE_LETTER "(?:" MORACLE_LETTER "|\\." MORACLE_LETTER "){0,30}@" MORACLE_LABELS},
     Format{"float", ""},
-    Format{"hostname", MORACLE_LABEL "(?:\\." MORACLE_LABEL "){0,3}"},
+    Format{"hostname", MORACLE_LABELS "|" MORACLE_LABEL},
     Format{"int32", ""},
     Format{"int64", ""},
     Format{"ipv4", MORACLE_BYTE "(?:\\." MORACLE_BYTE "){3}"},
@@ -57,8 +61,9 @@ constexpr std::array kFormats = {
 #undef MORACLE_DATE
 #undef MORACLE_TIME
 #undef MORACLE_LABEL
+#undef MORACLE_LABELS
+#undef MORACLE_LETTER
 #undef MORACLE_BYTE
-#undef MORACLE_ATOM
 
 }  // namespace
 

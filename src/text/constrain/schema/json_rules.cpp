@@ -42,8 +42,10 @@ std::string rest_of_string(GrammarText& grammar) {
 
 }  // namespace
 
-std::string space_expression() {
-  return R"((" " | "\n" [ \t]{0,32})?)";
+std::string space_expression(GrammarText& grammar) {
+  constexpr std::string_view kName = "json_space";  // by which the patched xgrammar counts its repeats
+  if (!grammar.has(kName)) grammar.define(std::string(kName), R"((" " | "\n" [ \t]{0,32})?)");
+  return std::string(kName);
 }
 
 std::string string_expression(GrammarText& grammar, std::int64_t least, std::optional<std::int64_t> most) {
@@ -56,13 +58,13 @@ std::string string_expression(GrammarText& grammar, std::int64_t least, std::opt
 std::string any_object_expression(GrammarText& grammar) {
   return grammar.rule(
       fmt::format("\"{{\" {0} ({1} {0} \":\" {0} {2} {0} (\",\" {0} {1} {0} \":\" {0} {2} {0})*)? \"}}\"",
-                  grammar.rule(space_expression()), string_expression(grammar), any_value_expression(grammar)));
+                  space_expression(grammar), string_expression(grammar), any_value_expression(grammar)));
 }
 
 std::string any_value_expression(GrammarText& grammar) {
   constexpr std::string_view kName = "json_value";
   if (grammar.has(kName)) return std::string(kName);
-  const std::string space = grammar.rule(space_expression());
+  const std::string space = space_expression(grammar);
   grammar.define(std::string(kName), "");  // named before its parts name it
   const std::string list = grammar.rule(fmt::format("\"[\" {0} ({1} {0} (\",\" {0} {1} {0})*)? \"]\"", space, kName));
   grammar.define(std::string(kName),

@@ -11,7 +11,7 @@
 namespace moracle {
 
 // White space between tokens: none, one space, or a line break with an indent, so that it always ends.
-[[nodiscard]] std::string space_expression();
+[[nodiscard]] std::string space_expression(GrammarText& grammar);
 
 // A string of so many characters; of any text.
 [[nodiscard]] std::string string_expression(GrammarText& grammar, std::int64_t least = 0,

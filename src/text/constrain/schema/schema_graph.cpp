@@ -124,8 +124,10 @@ Result<> SchemaGraph::add_forms(FormNode& node, const SchemaFacts& facts) {
 }
 
 Result<> SchemaGraph::add_values(FormNode& node, const SchemaFacts& facts) {
+  SchemaFacts others = facts;
+  others.values.reset();
   for (const OrderedJson& value : *facts.values) {
-    MORACLE_ASSIGN(const bool held, reader_->holds(facts, value));
+    MORACLE_ASSIGN(const bool held, reader_->holds(others, value));
     if (!held) continue;
     std::string literal = value_literal(value, *grammar_);
     MORACLE_TRY(spend(literal.size()));

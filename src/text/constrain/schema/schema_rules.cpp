@@ -21,6 +21,7 @@ constexpr std::size_t kMostGrammarBytes = std::size_t{256} << 10U;
 constexpr std::int64_t kMostOptionalPairs = 500 * 500;  // of optional members of one object, over all objects
 constexpr std::int64_t kMostCountedStates = 5'000;      // of an object whose members are counted
 constexpr std::size_t kMostNameCharacters = 20'000;
+constexpr std::size_t kMostNameNodes = 8;  // each has a mask of all tokens: 35 ms of 131,072
 
 std::string json_text(const std::string& text) {
   return OrderedJson(text).dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
@@ -30,21 +31,33 @@ std::string json_text(const std::string& text) {
 struct NameTree {
   std::map<char32_t, NameTree> children;
   bool ends = false;
+  bool kept = false;
 
   void add(std::u32string_view name) {
     NameTree* at = this;
     for (const char32_t code : name) at = &at->children[code];
     at->ends = true;
   }
+
+  // The first nodes, level by level.
+  void keep(std::size_t most) {
+    std::vector<NameTree*> nodes = {this};
+    for (std::size_t i = 0; i < nodes.size() && i < most; ++i) {
+      nodes[i]->kept = true;
+      for (auto& [code, child] : nodes[i]->children) nodes.push_back(&child);
+    }
+  }
 };
 
-// Strings without escapes that are none of the names.
+// Strings without escapes that are none of the names. Of a tree whose masks would take long, those that leave it within
+// its first nodes.
 class OtherNames {
  public:
   explicit OtherNames(GrammarText& grammar) : grammar_(grammar), plain_(grammar.escaped_characters().complement()) {}
 
-  std::string write(const NameTree& tree) {
-    return grammar_.rule(fmt::format("{0} {1} {0}", ebnf_literal("\""), behind(tree)));
+  std::string write(NameTree& tree) {
+    tree.keep(kMostNameNodes);
+    return grammar_.rule(ebnf_literal("\"") + " " + behind(tree));
   }
 
   [[nodiscard]] bool is_plain(std::u32string_view name) const {
@@ -54,17 +67,27 @@ class OtherNames {
  private:
   std::string behind(const NameTree& tree) {
     std::vector<std::string> bodies;
-    if (!tree.ends) bodies.emplace_back("\"\"");
+    if (!tree.ends) bodies.push_back(ebnf_literal("\""));
     CodeSet others = plain_;
     CodeSet known;
     for (const auto& [code, child] : tree.children) {
       known.add({code, code});
+      if (!child.kept) continue;
       std::string one;
       unicode::append_utf8(one, code);
       bodies.push_back(ebnf_literal(one) + " " + behind(child));
     }
-    bodies.push_back(ebnf_class(others.without(known)) + " " + ebnf_class(plain_) + "*");
+    bodies.push_back(ebnf_class(others.without(known)) + " " + rest());
     return grammar_.rule(ebnf_either(bodies));
+  }
+
+  // Any rest and the quote behind it, by a rule that names itself as json_string_rest does.
+  std::string rest() {
+    constexpr std::string_view kName = "json_name_rest";
+    if (!grammar_.has(kName)) {
+      grammar_.define(std::string(kName), fmt::format("{} | {} {}", ebnf_literal("\""), ebnf_class(plain_), kName));
+    }
+    return std::string(kName);
   }
 
   GrammarText& grammar_;
@@ -74,7 +97,7 @@ class OtherNames {
 class SchemaWriter {
  public:
   SchemaWriter(const SchemaGraph& graph, GrammarText& grammar)
-      : graph_(graph), grammar_(grammar), space_(grammar.rule(space_expression())), names_(graph.size()) {}
+      : graph_(graph), grammar_(grammar), space_(space_expression(grammar)), names_(graph.size()) {}
 
   Result<std::string> write() {
     const std::string root = name_of(SchemaGraph::kRoot);
@@ -83,6 +106,7 @@ class SchemaWriter {
       pending_.pop_back();
       MORACLE_ASSIGN(std::string body, body_of(graph_.node(id)));
       grammar_.define(*names_[id], std::move(body));
+      MORACLE_TRY(grammar_.check_repeats());
       if (grammar_.bytes() > kMostGrammarBytes) return too_complex("a grammar of at most 256 KiB");
     }
     return root;
@@ -183,6 +207,7 @@ class SchemaWriter {
     const ObjectForm& record;
     std::map<std::pair<std::size_t, std::int64_t>, std::optional<std::string>> states{};
     bool counts = false;
+    std::size_t first_free = 0;  // behind the last required member
     std::string other{};
 
     using Expression = std::optional<std::string>;
@@ -201,7 +226,10 @@ class SchemaWriter {
         MORACLE_ASSIGN(const std::string name, schema.other_name(record));
         other = schema.grammar_.rule(schema.pair_of(name, *record.additional));
       }
-      return from(0, 0);
+      for (std::size_t i = 0; i < record.members.size(); ++i) {
+        if (record.members[i].required) first_free = i + 1;
+      }
+      return behind(0, 0);
     }
 
     [[nodiscard]] std::int64_t next(std::int64_t before) const { return counts ? before + 1 : 1; }
@@ -209,46 +237,56 @@ class SchemaWriter {
       return counts && record.count.most && before >= *record.count.most;
     }
 
-    // Everything from a member on.
-    Expression from(std::size_t at, std::int64_t before) {
-      std::string out;
-      for (; at < record.members.size() && record.members[at].required; ++at) {
-        if (full(before)) return std::nullopt;
-        out += with(at, before) + " ";
-        before = next(before);
-      }
-      const Expression rest = at == record.members.size() ? tail(before) : optional_state(at, before);
-      return rest ? Expression(out + *rest) : rest;
+    // Everything behind those before; the comma comes once, whichever member follows it.
+    Expression behind(std::size_t at, std::int64_t before) {
+      std::vector<std::string> bodies;
+      if (at >= first_free && !(counts && record.count.least > before)) bodies.emplace_back("\"\"");
+      const Expression more = one_of(at, before);
+      if (more) bodies.push_back(before > 0 ? schema.comma() + " " + *more : *more);
+      return bodies.empty() ? std::nullopt : Expression(schema.grammar_.rule(ebnf_either(bodies)));
     }
 
-    std::string with(std::size_t at, std::int64_t before) {
-      const MemberForm& member = record.members[at];
-      return (before > 0 ? schema.comma() + " " : "") +
-             schema.pair_of(schema.grammar_.json_literal(json_text(member.name)), member.value);
-    }
-
-    Expression optional_state(std::size_t at, std::int64_t before) {
+    // A member from `at` on, and everything behind it.
+    Expression one_of(std::size_t at, std::int64_t before) {
       const auto [place, fresh] = states.try_emplace({at, before});
       if (!fresh) return place->second;
       std::vector<std::string> bodies;
-      if (!full(before)) {
-        const Expression more = from(at + 1, next(before));
-        if (more) bodies.push_back(with(at, before) + " " + *more);
+      const Expression with = full(before) ? std::nullopt : from(at, before);
+      if (with) bodies.push_back(*with);
+      if (at < record.members.size() && !record.members[at].required) {
+        const Expression without = one_of(at + 1, before);
+        if (without) bodies.push_back(*without);
       }
-      const Expression less = from(at + 1, before);
-      if (less) bodies.push_back(less->empty() ? "\"\"" : *less);
       Expression state;
       if (!bodies.empty()) state = schema.grammar_.rule(ebnf_either(bodies));
       states[{at, before}] = state;
       return state;
     }
 
-    Expression tail(std::int64_t before) const {
-      const std::int64_t least = counts ? std::max<std::int64_t>(record.count.least - before, 0) : 0;
-      if (!record.additional) return least == 0 ? Expression("\"\"") : std::nullopt;
+    // This member, the required ones that follow it, and everything behind them.
+    Expression from(std::size_t at, std::int64_t before) {
+      if (at == record.members.size()) return others(before);
+      std::string out = member(at);
+      for (++at, before = next(before); at < first_free && record.members[at].required; ++at, before = next(before)) {
+        if (full(before)) return std::nullopt;
+        out += " " + schema.comma() + " " + member(at);
+      }
+      const Expression rest = behind(at, before);
+      return rest ? Expression(out + " " + *rest) : rest;
+    }
+
+    [[nodiscard]] std::string member(std::size_t at) const {
+      const MemberForm& one = record.members[at];
+      return schema.pair_of(schema.grammar_.json_literal(json_text(one.name)), one.value);
+    }
+
+    // One or more that no member is named for.
+    [[nodiscard]] Expression others(std::int64_t before) const {
+      if (!record.additional) return std::nullopt;
+      const std::int64_t least = std::max<std::int64_t>(counts ? record.count.least - before : 0, 1);
       const auto most = counts && record.count.most ? std::optional(*record.count.most - before) : std::nullopt;
       if (most && *most < least) return std::nullopt;
-      return schema.series(other, least, most, before > 0);
+      return schema.series(other, least, most, false);
     }
   };
 

@@ -113,6 +113,32 @@ TEST(Regex, LengthsGoToTheOnePartThatVaries) {
   EXPECT_EQ(length_of(whole(*parse_regex("(a|bcd){2}"))).most, 6);
 }
 
+TEST(Regex, WhatWouldCompileForLongIsRefused) {
+  const auto code = [](const std::string& spelled) {
+    const auto grammar = grammar_of({.kind = OutputFormat::Kind::regex, .regex = spelled});
+    return grammar.ok() ? std::string() : grammar.error().code;
+  };
+  for (const char* const spelled : {".{0,22}z", "[^z]{0,2000}z", ".{0,2000}", "[a-z]{0,60}z", "[0-9]{1,400}5",
+                                    "[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?", "(?:a?b){30}"})
+    EXPECT_EQ(code(spelled), "") << spelled;
+  for (const char* const spelled : {".{0,23}z", "x(?:.{1,129})?y?", "[a-z ]{0,60}z", ".{100,}z"})
+    EXPECT_EQ(code(spelled), "constrain.complex") << spelled;
+  std::string row;
+  for (int i = 0; i < 20; ++i) row += i % 2 == 0 ? "(?:a[bc])?" : "[ab]*";
+  EXPECT_EQ(code(row), "");
+  EXPECT_EQ(code(row + "b?"), "constrain.complex");
+  EXPECT_EQ(code(row + "b" + row), "");
+  std::string classes;
+  for (int i = 0; i < 2002; ++i) classes += "[ab]";
+  EXPECT_EQ(code(classes), "constrain.complex");
+  // Repeats of what is repeated itself.
+  const auto nested = compiled({.kind = OutputFormat::Kind::regex, .regex = "(?:a{1,20}){1,20}"});
+  if (can_constrain()) {
+    ASSERT_TRUE(nested.ok());
+    EXPECT_TRUE(may_be(**nested, "aaa"));
+  }
+}
+
 TEST(Choice, IsOneOfThem) {
   if (!can_constrain()) GTEST_SKIP() << "built without xgrammar";
   const auto grammar = compiled({.kind = OutputFormat::Kind::choice, .choices = {"red", "re\"d\n", "\xc3\xa9"}});

@@ -44,6 +44,9 @@ TEST_F(SchemaTest, TypesAndValues) {
   check({R"({"const":{"a":[1,"x"]}})", {R"({"a":[1,"x"]})"}, {R"({"a":[1,"y"]})"}});
   check({R"({"enum":["a","b",3,null]})", {"\"a\"", "3", "null"}, {"\"c\"", "4"}});
   check({R"({"type":"string","enum":["a",3]})", {"\"a\""}, {"3"}});
+  check({R"({"enum":[1.0,{"a":[2.0],"b":1},"x"],"allOf":[{"enum":[1,{"b":1,"a":[2]},"y"]}]})",
+         {"1.0", R"({"a":[2.0],"b":1})"},
+         {"\"x\"", "\"y\""}});
   check({R"({"enum":["a","bb","ccc"],"minLength":2,"pattern":"^c"})", {"\"ccc\""}, {"\"bb\"", "\"a\""}});
   check({"true", {"[1,{\"a\":null}]", "\"x\""}, {"[1,]", "{1:2}"}});
   check(
@@ -67,7 +70,16 @@ TEST_F(SchemaTest, Strings) {
          {R"("2024-02-29")", R"("2023-12-31")"},
          {R"("2023-02-29")", R"("2023-13-01")"}});
   check({R"({"type":"string","format":"uuid"})", {R"("123e4567-e89b-12d3-a456-426614174000")"}, {R"("123")"}});
-  check({R"({"type":"string","format":"email"})", {R"("a.b@c.de")"}, {R"("a.b@")"}});
+  check({R"({"type":"string","format":"email"})",
+         {R"("a.b@c.de")", R"("te~st@mail.a-b.example.com")"},
+         {R"("a.b@")", R"(".a@b.de")", R"("a.@b.de")", R"("a..b@c.de")", R"("a@b")", R"("a@-b.de")", R"("a@b-.de")"}});
+  check({R"({"type":"string","format":"hostname"})",
+         {R"("localhost")", R"("www.a-b-c.example.com")", R"("1.2.3.4")"},
+         {R"("")", R"("-a")", R"("a-")", R"("a.")", R"(".a")", R"("a..b")", R"("a_b")", R"("xn--x")",
+          "\"" + std::string(64, 'a') + "\""}});
+  check({R"({"type":"string","format":"uri"})",
+         {R"("http://a")", R"("http://a:80/b//c?d=%20e#f")", R"("ftp://a/")"},
+         {R"("a")", R"("http://")", R"("http://a b")", R"("http://a/%2")", R"("http://a#b#c")", R"("http://a:/")"}});
 }
 
 TEST_F(SchemaTest, Numbers) {
@@ -109,6 +121,17 @@ TEST_F(SchemaTest, Objects) {
   check({R"({"type":"object","properties":{"ab":{"type":"integer"}},"additionalProperties":{"type":"string"}})",
          {R"({"ab":1,"a":"x","abc":"y"})", R"({"a":"x"})", "{}"},
          {R"({"ab":"x"})", R"({"ab":1,"ab":"x"})", R"({"a\u0062":"x"})", R"({"a":1})"}});
+  check(
+      {R"({"type":"object","properties":{"a":{"const":1},"b":{"const":2},"c":{"const":3},"d":{"const":4}},"required":["c"]})",
+       {R"({"c":3})", R"({"a":1,"c":3})", R"({"a":1,"b":2,"c":3,"d":4})", R"({"b":2,"c":3})"},
+       {R"({"a":1})", R"({"a":1,"d":4})", R"({"a":1 "c":3})", R"({,"c":3})", R"({"c":3,})"}});
+  check({R"({"type":"object","properties":{"a":{"const":1},"b":{"const":2}},"additionalProperties":{"const":9},
+             "minProperties":1,"maxProperties":2})",
+         {R"({"a":1})", R"({"b":2,"x":9})", R"({"x":9,"y":9})", R"({"a":1,"b":2})"},
+         {"{}", R"({"a":1,"b":2,"x":9})", R"({"x":9,"a":1})"}});
+  check({R"({"type":"object","properties":{"abcdefghijkl":{"const":1}},"additionalProperties":{"const":9}})",
+         {R"({"abcdefghijkl":1,"abcd":9,"abz":9,"b":9})"},
+         {R"({"abcdefghijkl":9})"}});
   check({R"({"type":"object","additionalProperties":false})", {"{}"}, {R"({"a":1})"}});
   check({R"({"type":"object","propertyNames":{"pattern":"^[a-z]$"},"additionalProperties":{"type":"integer"}})",
          {R"({"a":1,"b":2})"},

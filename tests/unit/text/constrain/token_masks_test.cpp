@@ -29,6 +29,11 @@ std::vector<std::string> vocabulary() {
     }
   }
   for (std::size_t count = 4; count < 60; count += 5) texts.emplace_back(count, 'a');
+  for (const std::size_t count : {1U, 7U, 16U, 32U, 33U}) {
+    const std::string indent = "\n" + std::string(count, ' ');
+    for (const char* behind : {"", "\"", "\"a", "}", "b", "\t\t,"}) texts.push_back(indent + behind);
+    texts.push_back(indent.substr(1) + "\"");
+  }
   return texts;
 }
 
@@ -92,9 +97,17 @@ TEST(TokenMasks, AreWhatBytesAllow) {
       schema_format(R"({"anyOf":[{"type":"string","maxLength":20},{"type":"string","pattern":"^a{10,40}b$"}]})"),
       schema_format(R"({"type":"string","pattern":"^[ab]{0,30}n?$"})"),
       schema_format(R"({"type":"string","pattern":"^[^b]{17,30}$"})"),
+      schema_format(R"({"type":"string","format":"email"})"),
+      schema_format(R"({"type":"string","format":"hostname"})"),
+      schema_format(R"({"type":"string","format":"uri"})"),
+      schema_format(R"({"type":"array","items":{"enum":["a",1,null]}})"),
+      schema_format(R"({"properties":{"a":{},"b":{},"n":{"const":1}},"required":["n"],"type":"object"})"),
+      schema_format(R"({"properties":{"ab":{"const":"b"}},"additionalProperties":{"const":1},"type":"object"})"),
+      schema_format(R"({"type":"string","pattern":"^(?:(?:a+b)*n|\"a)+(?:,[ab])?]$"})"),
+      regex("(?:a+b|(?:n,)*){0,2}b?(?:a|ab|n)*]?"),
       regex("[ab]{0,40}"),
       regex("[ab]{20,40}n[ab]{0,30}"),
-      regex(R"(.{3,30}\])"),
+      regex(R"(.{3,20}\])"),
       regex("n(?:[ab]{1,20})?"),
       regex("[ab]{0,30}[ab,]{0,30}"),
       regex("(?:[ab]{1,20},){1,3}"),
