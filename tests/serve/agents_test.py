@@ -28,8 +28,11 @@ except ImportError:
     sys.exit(77)
 
 PROGRAM = sys.argv.pop(1)
-TURNS, KEPT = 50, 35  # an agent drops what its context cannot hold
+TURNS, KEPT = 50, 24  # an agent drops what its context cannot hold
+LONGEST_CALL = 400  # tokens, of a model that chooses white space at random
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+FORCED_SCHEMA = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 99}},
+                 "required": ["n"]}  # fmt: skip
 
 
 class Verdict(pydantic.BaseModel):
@@ -44,8 +47,8 @@ def installed(module):
 class Conversation:
     """A question and what followed, a list of a turn's items for each."""
 
-    def __init__(self):
-        self.turns = []
+    def __init__(self, schema):
+        self.turns, self.schema = [], schema
 
     def items(self):
         return [{"role": "user", "content": "go"}, *itertools.chain(*self.turns[-KEPT:])]
@@ -54,16 +57,26 @@ class Conversation:
 class Chats(Conversation):
     """As /v1/chat/completions has it."""
 
-    def __init__(self, served, model):
-        super().__init__()
+    def __init__(self, served, model, schema=SCHEMA):
+        super().__init__(schema)
         self.client = openai.OpenAI(base_url=served.url + "/v1", api_key="none", max_retries=0)
-        function = {"name": "f", "description": "look up", "parameters": SCHEMA}
+        function = {"name": "f", "description": "look up", "parameters": schema}
         self.asked = {"model": model, "tools": [{"type": "function", "function": function}]}
 
     def reply(self, seed):
         reply = self.client.chat.completions.create(**self.asked, messages=self.items(), max_tokens=2, seed=seed)
         usage = reply.usage
         return reply.choices[0].message.content or "", usage.prompt_tokens, usage.prompt_tokens_details.cached_tokens
+
+    def forced(self, seed, named):
+        choice = {"type": "function", "function": {"name": "f"}} if named else "required"
+        reply = self.client.chat.completions.create(
+            **self.asked, messages=self.items(), max_tokens=LONGEST_CALL, seed=seed, tool_choice=choice,
+            parallel_tool_calls=False,
+        )  # fmt: skip
+        calls = reply.choices[0].message.tool_calls or []
+        said = [(call.function.name, json.loads(call.function.arguments)) for call in calls]
+        return reply.choices[0].finish_reason, said
 
     def call(self, text, number, result):
         function = {"name": "f", "arguments": json.dumps({"n": number})}
@@ -75,10 +88,10 @@ class Chats(Conversation):
 class Messages(Conversation):
     """The same in Anthropic's shapes."""
 
-    def __init__(self, served, model):
-        super().__init__()
+    def __init__(self, served, model, schema=SCHEMA):
+        super().__init__(schema)
         self.client = anthropic.Anthropic(base_url=served.url, api_key="none", max_retries=0)
-        self.asked = {"model": model, "tools": [{"name": "f", "description": "look up", "input_schema": SCHEMA}]}
+        self.asked = {"model": model, "tools": [{"name": "f", "description": "look up", "input_schema": schema}]}
 
     def reply(self, seed):
         reply = self.client.messages.create(
@@ -87,6 +100,15 @@ class Messages(Conversation):
         text = "".join(block.text for block in reply.content if block.type == "text")
         cached = reply.usage.cache_read_input_tokens
         return text, reply.usage.input_tokens + cached, cached
+
+    def forced(self, seed, named):
+        choice = {"type": "tool", "name": "f"} if named else {"type": "any"}
+        reply = self.client.messages.create(
+            **self.asked, messages=self.items(), max_tokens=LONGEST_CALL, extra_body={"seed": seed},
+            tool_choice={**choice, "disable_parallel_tool_use": True},
+        )  # fmt: skip
+        reason = "tool_calls" if reply.stop_reason == "tool_use" else reply.stop_reason
+        return reason, [(block.name, block.input) for block in reply.content if block.type == "tool_use"]
 
     def call(self, text, number, result):
         call = {"type": "tool_use", "id": f"call_{number}", "name": "f", "input": {"n": number}}
@@ -98,10 +120,10 @@ class Messages(Conversation):
 class Responses(Conversation):
     """The same as items of /v1/responses."""
 
-    def __init__(self, served, model):
-        super().__init__()
+    def __init__(self, served, model, schema=SCHEMA):
+        super().__init__(schema)
         self.client = openai.OpenAI(base_url=served.url + "/v1", api_key="none", max_retries=0)
-        tool = {"type": "function", "name": "f", "description": "look up", "parameters": SCHEMA}
+        tool = {"type": "function", "name": "f", "description": "look up", "parameters": schema}
         self.asked = {"model": model, "tools": [tool], "store": False}
 
     def reply(self, seed):
@@ -109,6 +131,14 @@ class Responses(Conversation):
             **self.asked, input=self.items(), max_output_tokens=2, extra_body={"seed": seed}
         )
         return reply.output_text, reply.usage.input_tokens, reply.usage.input_tokens_details.cached_tokens
+
+    def forced(self, seed, named):
+        reply = self.client.responses.create(
+            **self.asked, input=self.items(), max_output_tokens=LONGEST_CALL, extra_body={"seed": seed},
+            tool_choice={"type": "function", "name": "f"} if named else "required", parallel_tool_calls=False,
+        )  # fmt: skip
+        calls = [(item.name, json.loads(item.arguments)) for item in reply.output if item.type == "function_call"]
+        return "tool_calls" if reply.status == "completed" else reply.status, calls
 
     def call(self, text, number, result):
         part = {"type": "output_text", "text": text, "annotations": []}
@@ -151,6 +181,19 @@ class Agents(unittest.TestCase):
             for door in doors:
                 door.call(replies[0][0], turn, str(turn))
         self.assertGreater(cached, 0)
+
+    def test_fifty_forced_calls_are_the_same_by_every_api(self):
+        doors = [door(self.served, "demo", FORCED_SCHEMA) for door in (Chats, Messages, Responses)]
+        for turn in range(TURNS):
+            reason, calls = doors[0].forced(turn, named=turn % 2)
+            self.assertEqual(reason, "tool_calls", turn)
+            [(name, arguments)] = calls
+            self.assertEqual((name, list(arguments)), ("f", ["n"]))
+            self.assertIn(arguments["n"], range(100))
+            for door in doors[1:]:
+                self.assertEqual(door.forced(turn, named=turn % 2), (reason, calls), turn)
+            for door in doors:
+                door.call("", arguments["n"], str(turn))
 
     def test_openai_parses(self):
         asked = [{"role": "user", "content": "which?"}]
