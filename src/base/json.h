@@ -9,11 +9,10 @@
 #include <string_view>
 
 #include "base/files/file.h"
+#include "base/json/json_fwd.h"
 #include "base/result.h"
 
 namespace moracle {
-
-using Json = nlohmann::json;
 
 // A document takes at most 40 bytes of memory for each byte of its text, and 128 for each value beyond its strings:
 // with these limits 1 GiB, whatever the text.

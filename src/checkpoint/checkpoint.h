@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/json_fwd.h"
 #include "base/result.h"
 #include "checkpoint/dtype.h"
 

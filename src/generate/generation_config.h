@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/json_fwd.h"
 #include "base/result.h"
 #include "generate/sampling_fields.h"
 

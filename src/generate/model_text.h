@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/json_fwd.h"
 #include "base/result.h"
 #include "generate/generation_config.h"
 #include "model/model.h"

@@ -2,6 +2,7 @@
 #include <array>
 #include <charconv>
 
+#include "base/json.h"
 #include "machine/machine.h"
 
 namespace moracle {

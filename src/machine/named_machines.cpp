@@ -5,6 +5,7 @@
 #include <cctype>
 #include <span>
 
+#include "base/json.h"
 #include "machine/machine.h"
 
 namespace moracle {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/json_fwd.h"
 #include "base/result.h"
 #include "machine/machine.h"
 #include "oracle/card.h"

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstdint>
 
+#include "base/json.h"
 #include "base/printable.h"
 
 namespace moracle {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/json_fwd.h"
 #include "oracle/decide.h"
 
 namespace moracle {

@@ -1,6 +1,8 @@
 // Texts of schemes, shapes and reasons, and the trace as JSON.
 #include "oracle/decide.h"
 
+#include "base/json.h"
+
 namespace moracle {
 
 void append_scheme(std::string& out, const Scheme& scheme) {

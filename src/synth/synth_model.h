@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "base/json.h"
 #include "base/result.h"
 #include "checkpoint/safetensors_writer.h"
 #include "synth/layer_shapes.h"

@@ -1,3 +1,4 @@
+#include "base/json.h"
 #include "base/unicode/utf8.h"
 #include "synth/synth_model.h"
 

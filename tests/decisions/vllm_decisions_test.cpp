@@ -5,6 +5,7 @@
 #include <iostream>
 #include <map>
 
+#include "base/json.h"
 #include "compat/vllm/request.h"
 #include "support/gzip_lines.h"
 #include "support/test_data.h"

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 
+#include "base/json.h"
 #include "fuzz_input.h"
 #include "generate/generation_config.h"
 #include "json_mutator.h"

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <set>
 
+#include "base/json.h"
 #include "checkpoint/checkpoint.h"
 #include "format/format.h"
 #include "scheme/canonical.h"

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <fstream>
 
+#include "base/json.h"
 #include "base/memory.h"
 #include "support/model_fixture.h"
 #include "support/temporary_folder.h"

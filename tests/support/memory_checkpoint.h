@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "checkpoint/checkpoint.h"
 
 namespace moracle::test {

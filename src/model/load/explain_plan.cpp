@@ -1,5 +1,7 @@
 #include "model/load/explain_plan.h"
 
+#include "base/json.h"
+
 namespace moracle {
 
 std::vector<ExplainedGroup> explain_plan(const LoadPlan& plan, bool linears) {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/json_fwd.h"
 #include "machine/machine.h"
 #include "model/model.h"
 #include "oracle/explain.h"

@@ -1,5 +1,6 @@
 #include <sys/stat.h>
 
+#include "base/json.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/safetensors_file.h"
 #include "support/test_data.h"

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/json.h"
 #include "support/temporary_folder.h"
 
 namespace moracle {

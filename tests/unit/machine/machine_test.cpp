@@ -7,6 +7,7 @@
 #include <set>
 #include <thread>
 
+#include "base/json.h"
 #include "support/temporary_folder.h"
 
 namespace moracle {

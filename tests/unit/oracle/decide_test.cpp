@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/json.h"
 #include "unit/oracle/test_cards.h"
 
 namespace moracle {

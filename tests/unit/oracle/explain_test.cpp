@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "base/json.h"
 #include "unit/oracle/test_cards.h"
 
 namespace moracle {

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "base/json.h"
 #include "checkpoint/checkpoint.h"
 #include "support/test_data.h"
 
