@@ -1,4 +1,5 @@
-// Reads calls of tools out of a reply, by a row of the table of syntaxes.
+// Reads calls of tools out of a reply, by a row of the table of syntaxes. Each reply has its own, which one thread at a
+// time uses. It gets text in pieces, cut anywhere, and keeps what may be a mark.
 #pragma once
 
 #include <cstdint>

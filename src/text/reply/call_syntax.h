@@ -1,4 +1,4 @@
-// How models write calls of tools: one row for each syntax.
+// How models write calls of tools: one row for each syntax. The table is constant, and every thread may read it.
 #pragma once
 
 #include <cstdint>

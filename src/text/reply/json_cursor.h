@@ -1,4 +1,4 @@
-// Follows a JSON value while it is written.
+// Follows a JSON value while it is written. Each value has its own, which one thread at a time uses.
 #pragma once
 
 #include <cstdint>

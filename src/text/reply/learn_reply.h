@@ -1,4 +1,5 @@
-// What a chat template tells about the replies of its model: a conversation is rendered, and what comes out is read.
+// What a chat template tells about the replies of its model: a conversation is rendered, and what comes out is read. It
+// is asked once at load; what it learns is constant.
 #pragma once
 
 #include <optional>

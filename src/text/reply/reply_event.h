@@ -1,4 +1,5 @@
-// A reply as a sequence of events, whatever the API that it is written for.
+// A reply as a sequence of events, whatever the API that it is written for. Events are values: whoever gets one owns
+// it, on any thread.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// How a model marks the parts of its replies.
+// How a model marks the parts of its replies. It is made once at load, and constant from then on: readers on every
+// thread share it.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Tells the parts of a reply apart while it is made.
+// Tells the parts of a reply apart while it is made. Each reply has its own, which one thread at a time uses.
 #pragma once
 
 #include <array>

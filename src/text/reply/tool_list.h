@@ -1,4 +1,5 @@
-// The tools of a request: checked, and in the shape that templates expect.
+// The tools of a request: checked, and in the shape that templates expect. Its functions have no state, so that every
+// thread may call them.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// What the tools of a request say about their arguments.
+// What the tools of a request say about their arguments. It is constant once made.
 #pragma once
 
 #include <map>

@@ -1,4 +1,5 @@
-// Conversations in the shapes that templates differ in.
+// Conversations in the shapes that templates differ in. Its functions have no state, so that every thread may call
+// them.
 #pragma once
 
 #include "base/json/document.h"

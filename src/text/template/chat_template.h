@@ -1,5 +1,6 @@
-// Chat templates: a sandboxed subset of Jinja that renders what transformers' apply_chat_template renders
-// (trim_blocks, lstrip_blocks, loop controls, the generation tag, raise_exception, strftime_now and its own tojson).
+// Chat templates: a sandboxed subset of Jinja that renders what transformers' apply_chat_template renders (trim_blocks,
+// lstrip_blocks, loop controls, the generation tag, raise_exception, strftime_now and its own tojson). A template is
+// constant once parsed: threads may render it at once, each with values and a budget of its own.
 #pragma once
 
 #include <memory>

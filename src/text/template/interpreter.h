@@ -1,5 +1,6 @@
 // Walks a parsed template over its context. Every service that can fail returns nullopt (or false) and keeps the first
-// error; nothing is evaluated after that.
+// error; nothing is evaluated after that. One interpreter is one rendering, on one thread; the tree that it walks is
+// shared and constant.
 #pragma once
 
 #include <cstddef>

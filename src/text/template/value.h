@@ -1,4 +1,5 @@
-// Values of the template language: Python's data model as far as a template can see it.
+// Values of the template language: Python's data model as far as a template can see it. Values belong to one rendering,
+// and so to one thread.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Texts that become one id wherever they occur.
+// Texts that become one id wherever they occur. They are constant once made, for every thread.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// The "normalizer" of a tokenizer.json: rewrites the text between added tokens.
+// The "normalizer" of a tokenizer.json: rewrites the text between added tokens. It is constant once made, for every
+// thread; a call brings its Searcher.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// A text on its way through normalizers and pre-tokenizers.
+// A text on its way through normalizers and pre-tokenizers. It is working memory of one call, and so of one thread.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// The "post_processor" of a tokenizer.json: puts special tokens around the ids of a text.
+// The "post_processor" of a tokenizer.json: puts special tokens around the ids of a text. It is constant once made, for
+// every thread.
 #pragma once
 
 #include <cstdint>

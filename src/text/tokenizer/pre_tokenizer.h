@@ -1,4 +1,5 @@
-// The "pre_tokenizer" of a tokenizer.json: cuts normalized text into pieces that are merged separately.
+// The "pre_tokenizer" of a tokenizer.json: cuts normalized text into pieces that are merged separately. It is constant
+// once made, for every thread; a call brings its Searcher.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// The tables of a model: token texts and ids.
+// The tables of a model: token texts and ids. They are constant once made, for every thread.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // The parsed template. Every node knows the depth of the tree below it; the parser bounds it, so that walking and
-// destroying a tree may recurse.
+// destroying a tree may recurse. It is constant once parsed: renderings on several threads share it.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Tokens to a tree, after Jinja's grammar.
+// Tokens to a tree, after Jinja's grammar. A parse has no state beside its arguments.
 #pragma once
 
 #include <string>
