@@ -1,4 +1,5 @@
-// What the publisher says about generating: generation_config.json, else config.json.
+// What the publisher says about generating: generation_config.json, else config.json. It is read once before a load,
+// and constant from then on.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // The small files of a model folder: what text becomes for the model, and what its publisher says about generating.
-// Nothing here reads a weight, so what a user may have wrong is told before one is read.
+// Nothing here reads a weight, so what a user may have wrong is told before one is read. They are read once before a
+// load, and constant from then on: every thread may use them.
 #pragma once
 
 #include <cstdint>

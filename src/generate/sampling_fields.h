@@ -1,5 +1,5 @@
 // The fields that say how tokens are drawn: one table that the engine's checks, generation_config.json, the command
-// line, the server and the C interface are made from.
+// line, the server and the C interface are made from. The table is constant, and every thread may read it.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// Texts that end an answer where they occur.
+// Texts that end an answer where they occur. Each reply has its own, which one thread at a time uses.
 #pragma once
 
 #include <string>

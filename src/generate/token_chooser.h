@@ -1,4 +1,5 @@
-// What the tokens of one request are chosen by, and its state.
+// What the tokens of one request are chosen by, and its state. Each request has its own, which the thread that drives
+// its scheduler uses.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
 // The text of one reply while its tokens arrive: decoded, cut at stop texts, with the marks of its parts told apart.
+// Each reply has its own, which one thread at a time uses; all share the tokenizer.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// What a scheduler does with the prefixes that its model stores.
+// What a scheduler does with the prefixes that its model stores. It belongs to the thread that drives the scheduler:
+// stored prefixes have no lock.
 #pragma once
 
 #include <cstddef>

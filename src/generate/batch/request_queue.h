@@ -1,4 +1,5 @@
-// The waiting requests, taken in turns by key.
+// The waiting requests, taken in turns by key. It belongs to the thread that drives the scheduler, and knows keys,
+// priorities and lengths of prompts alone.
 #pragma once
 
 #include <cstdint>

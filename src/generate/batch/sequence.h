@@ -1,4 +1,5 @@
-// What a scheduler keeps of a request, and of its share of a step.
+// What a scheduler keeps of a request, and of its share of a step. It belongs to the thread that drives the scheduler,
+// which calls sinks as well.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// Which tokens of whom a step computes.
+// Which tokens of whom a step computes. A plan depends on its arguments alone, so that tests need no model; the thread
+// that drives the scheduler makes it.
 #pragma once
 
 #include <cstdint>
