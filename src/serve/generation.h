@@ -1,4 +1,5 @@
 // A generation request from its body to the engine. Endpoints that generate differ in how they read and how they reply.
+// The I/O thread calls begin_generation and makes the translator; the worker calls `read`.
 #pragma once
 
 #include <memory>

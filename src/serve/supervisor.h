@@ -1,4 +1,5 @@
-// Notes to systemd about the service: datagrams to $NOTIFY_SOCKET, as sd_notify(3) says.
+// Notes to systemd about the service: datagrams to $NOTIFY_SOCKET, as sd_notify(3) says. The thread that serves uses
+// it, and waits for no answer.
 #pragma once
 
 #include <chrono>

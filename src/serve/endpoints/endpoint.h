@@ -1,4 +1,5 @@
-// A file of this folder exports an endpoint: its paths, who answers them, and what openapi.json says of them.
+// A file of this folder exports an endpoint: its paths, who answers them, and what openapi.json says of them. Tables
+// are constant. `answer` and `begin` are called on the I/O thread, which neither may keep waiting.
 #pragma once
 
 #include <array>

@@ -1,4 +1,5 @@
-// Who may ask: keys, hosts, origins.
+// Who may ask: keys, hosts, origins. Rules are constant once a server is open, so every thread may read them; who asks
+// is decided on the I/O thread.
 #pragma once
 
 #include <cstdint>
