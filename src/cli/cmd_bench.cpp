@@ -12,6 +12,7 @@
 #include "bench/configurations.h"
 #include "bench/layer.h"
 #include "bench/model.h"
+#include "bench/sequences.h"
 #include "cli/interrupt.h"
 #include "cli/options.h"
 #include "cli/program.h"
@@ -268,8 +269,34 @@ struct ModelCommand : ModelOptions {
   std::int64_t generate = 64;
   double temperature = 0;
   std::int64_t top_k = 0;
+  std::string sequences;
+  std::int64_t runs = 5;
   bool json = false;
 };
+
+Json sequences_json(const BenchSequencesOptions& options, const std::vector<BenchSequencesRow>& timed) {
+  Json rows = Json::array();
+  for (const BenchSequencesRow& row : timed) {
+    rows.push_back({{"sequences", row.sequences},
+                    {"prefill_tok_s", row.prefill_tok_s},
+                    {"decode_tok_s", row.decode_tok_s},
+                    {"least_tok_s", row.least_tok_s},
+                    {"most_tok_s", row.most_tok_s}});
+  }
+  return {{"prompt", options.prompt}, {"generate", options.generate}, {"runs", options.runs}, {"rows", rows}};
+}
+
+std::string sequences_text(const std::vector<BenchSequencesRow>& timed) {
+  const auto number = [](const char* title) { return Column{.title = title, .right = true}; };
+  TextTable table(
+      {number("sequences"), number("prefill tok/s"), number("decode tok/s"), number("least"), number("most")});
+  for (const BenchSequencesRow& row : timed) {
+    table.row({std::to_string(row.sequences), fmt::format("{:.1f}", row.prefill_tok_s),
+               fmt::format("{:.1f}", row.decode_tok_s), fmt::format("{:.1f}", row.least_tok_s),
+               fmt::format("{:.1f}", row.most_tok_s)});
+  }
+  return table.text(screen_width(STDOUT_FILENO));
+}
 
 // Seconds of each phase, and their share of all.
 Json phases_json(const PhaseClock::Seconds& seconds) {
@@ -336,7 +363,27 @@ Json graphs_json(const DecodeGraphs& graphs) {
   return {{"captured", graphs.captured}, {"replayed", graphs.replayed}, {"bytes", graphs.bytes}};
 }
 
+// The rows of --sequences.
+Result<int> sequences_command(const ModelCommand& options, Console& console) {
+  if (options.temperature > 0 || options.top_k > 0)
+    return usage("--sequences, or --temperature and --top-k", "both of them");
+  BenchSequencesOptions bench{
+      .prompt = options.prompt, .generate = options.generate, .runs = options.runs, .interrupted = [] {
+        return interrupted();
+      }};
+  MORACLE_ASSIGN(bench.sequences, parse_integers(options.sequences, "--sequences", 1, 4096));
+  MORACLE_ASSIGN(const auto session, options.open(console, {.needs_text = false, .generates = false}));
+  MORACLE_ASSIGN(const std::vector<BenchSequencesRow> rows, bench_sequences(*session, bench));
+  if (options.json) {
+    console.json(sequences_json(bench, rows));
+  } else {
+    console.out(sequences_text(rows));
+  }
+  return interrupted() ? interrupt_exit_code() : 0;
+}
+
 Result<int> model_command(const ModelCommand& options, Console& console) {
+  if (!options.sequences.empty()) return sequences_command(options, console);
   MORACLE_ASSIGN(const auto session,
                  options.open(console, {.measure_rates = true, .needs_text = false, .generates = false}));
   const BenchModelOptions bench{.prompt = options.prompt,
@@ -392,6 +439,13 @@ void add_whole_model(CLI::App& bench, Program& program) {
   command->add_option("--top-k", options->top_k, "Draw among the K likeliest; 0: all (default: all)")
       ->type_name("K")
       ->check(whole_number(0, INT32_MAX));
+  command
+      ->add_option("--sequences", options->sequences,
+                   "Time decode steps of so many sequences at a time instead, a row for each number")
+      ->type_name("N,N,...");
+  command->add_option("--runs", options->runs, "Runs of --generate steps that a row is the median of (default: 5)")
+      ->type_name("N")
+      ->check(whole_number(1, 1000));
   add_json(*command, options->json);
   command->footer("Example:\n  moracle bench model ./Qwen3-30B-A3B-GPTQ-Int4 --prompt 512 --generate 64");
   command->callback([options, &program] {

@@ -272,6 +272,18 @@ TEST_F(CliTest, BenchModelPrintsTheContract) {
   EXPECT_NEAR(rate("share"), rate("bytes_per_s") / bound, 1e-9);
 }
 
+TEST_F(CliTest, BenchModelTimesSeveralSequences) {
+  const Json json = json_of(
+      {"bench", "model", model_path(), "--prompt", "8", "--generate", "2", "--runs", "2", "--sequences", "1,3"});
+  ASSERT_EQ(json.at("rows").size(), 2U);
+  EXPECT_EQ(json.at("rows")[1].at("sequences"), 3);
+  EXPECT_EQ(json.at("runs"), 2);
+  for (const Json& row : json.at("rows")) {
+    EXPECT_GT(row.at("decode_tok_s").get<double>(), 0.0);
+    EXPECT_LE(row.at("least_tok_s").get<double>(), row.at("most_tok_s").get<double>());
+  }
+}
+
 TEST_F(CliTest, BenchModelDraws) {
   const Json json = json_of(
       {"bench", "model", model_path(), "--generate", "3", "--prompt", "4", "--temperature", "0.5", "--top-k", "7"});
