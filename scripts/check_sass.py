@@ -32,7 +32,7 @@ WARPGROUP_PRODUCTS = {  # by Operand
     "e4m3": "QGMMA.64x*x32.F32.E4M3.E4M3",
 }
 WARP_PRODUCT = "HMMA.16816.F32.BF16"
-WARP_KERNELS = ("gemm", "attend_sections", "attend_tiles", "attend_latents")
+WARP_KERNELS = ("gemm", "multiply_tiles", "attend_sections", "attend_tiles", "attend_latents")
 F16_KINDS, F16_PRODUCT = ("mxfp4_row",), "HMMA.16816.F32"  # RecordForm::nibbles
 
 FUNCTION = re.compile(r"\s*Function : (\S+)")

@@ -1,4 +1,4 @@
-// Linears of few tokens on the test's device, whose kernel is not that of many.
+// Linears on the test's device, whose kernels are those of few tokens, of several and of many.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,10 +22,19 @@ const Scheme kSchemes[] = {{.weight = {.element = Element::f32}, .activation = {
                                        .granularity = Granularity::group(16),
                                        .symmetric = false},
                             .activation = {}},
+                           {.weight = {.element = Element::int4,
+                                       .scale = ScaleType::f16,
+                                       .granularity = Granularity::group(64),
+                                       .symmetric = false},
+                            .activation = {}},
                            {.weight = {.element = Element::int8,
                                        .scale = ScaleType::bf16,
                                        .granularity = Granularity::group(32),
                                        .symmetric = false},
+                            .activation = {}},
+                           {.weight = {.element = Element::int8,
+                                       .scale = ScaleType::f32,
+                                       .granularity = Granularity::group(128)},
                             .activation = {}},
                            {.weight = kFp8Block,
                             .activation = QuantKey{.element = Element::e4m3,
@@ -61,14 +70,14 @@ double bound_of(const Scheme& scheme) {
 
 using LinearTest = DeviceKernelsTest;
 
-TEST_F(LinearTest, FewTokensAreTheHosts) {
+TEST_F(LinearTest, AnyNumberOfTokensIsTheHosts) {
   ThreadPool pool(2);
   for (const Scheme& scheme : kSchemes) {
     for (const Size& size : kSizes) {
       const CanonicalLinear linear = test::random_linear(
           {.key = scheme.weight, .activation = scheme.activation, .rows = size.rows, .cols = size.cols, .bias = true},
           rng_);
-      for (std::int64_t tokens = 1; tokens <= 9; ++tokens) {
+      for (const std::int64_t tokens : {1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 32, 33, 64, 65, 150}) {
         const auto x = normal_values(static_cast<std::size_t>(tokens * size.cols), rng_);
         const auto found = test::run_linear(card_of(scheme, "sm90"), linear, x, pool);
         EXPECT_LE(relative_error(found, test::run_linear(card_of(scheme, "ref"), linear, x, pool)), bound_of(scheme))
@@ -100,7 +109,7 @@ TEST_F(LinearTest, FusedLinearsAreEachItsOwn) {
       references.push_back(&card_of(of, "ref"));
       bounds.push_back(bound_of(of));
     }
-    for (const std::int64_t tokens : {1, 3, 9}) {
+    for (const std::int64_t tokens : {1, 3, 9, 40, 70}) {
       const auto x = normal_values(static_cast<std::size_t>(tokens * kCols), rng_);
       const auto found = test::run_fused(cards, linears, x, pool);
       const auto again = test::run_fused(cards, linears, x, pool);

@@ -25,15 +25,23 @@ void launch_gemm_e4m3(const GemmArgs& args, bool gated, int row_tiles, cudaStrea
 void launch_gemm_bf16(const GemmArgs& args, bool gated, int row_tiles, cudaStream_t stream);
 void launch_gemm_f16(const GemmArgs& args, bool gated, int row_tiles, cudaStream_t stream);
 void launch_gemm_f32(const GemmArgs& args, bool gated, int row_tiles, cudaStream_t stream);
-// Linears of few tokens. The bits of a token differ from those of the tiles.
-struct FewInputs {
+// Inputs of linears.
+struct FormedInputs {
   bool formed = false;          // as codes and scales of the call; else they are formed within
   std::int64_t part_codes = 0;  // from part to part
-  std::int32_t group = -1;
-  std::int32_t groups = 0;
+  std::int32_t group = -1;      // columns that share a scale; 0: a row does, -1: there is none
+  std::int32_t groups = 0;      // scales of a row
 };
+// Linears of few tokens. The bits of a token differ from those of the tiles.
 bool are_few(const LinearArgs& linear);
-void launch_few(const LinearArgs& linear, const FewInputs& inputs, cudaStream_t stream);
+void launch_few(const LinearArgs& linear, const FormedInputs& inputs, cudaStream_t stream);
+// Linears of several tokens, of codes that bf16 holds and scales of 64 columns or more. 4-bit codes take formed inputs
+// interleaved.
+inline constexpr int kMostRounded = 16;  // tokens whose inputs may be rounded within
+bool can_round(const LinearArgs& linear);
+int launch_rounding(const LinearArgs& linear, bool interleaved, cudaStream_t stream);
+bool are_tiled(const LinearArgs& linear, const FormedInputs& inputs);
+int launch_tiles(const LinearArgs& linear, const FormedInputs& inputs, cudaStream_t stream);
 
 // The whole of each: what the table's functions enqueue. They return the runtime's error of the launches.
 int launch(const ExpertsArgs& args, cudaStream_t stream);

@@ -12,6 +12,8 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kTileThreads = 1024;
 constexpr int kWarps = kThreads / 32;
+// Tokens from which on a linear's inputs are worth a launch of their own.
+constexpr int kLeastTiled = 2;
 
 // Sum over the block; every thread gets it.
 __device__ int block_sum(int value) {
@@ -98,6 +100,7 @@ struct InputArgs {
   std::uint16_t* codes;
   float* scales;
   std::int64_t part_codes;
+  bool interleaved;  // of 8 columns, each of the first four is followed by that four further
 };
 
 __global__ void __launch_bounds__(kThreads) form_inputs(const __grid_constant__ InputArgs args) {
@@ -120,11 +123,12 @@ __global__ void __launch_bounds__(kThreads) form_inputs(const __grid_constant__ 
   std::uint16_t* const to = args.codes + row * matrix.padded;
   const InputKind kind = args.pack.input;
   const auto value = [&](int k) { return k >= matrix.cols ? 0.0F : from[order != nullptr ? order[k] : k]; };
+  const auto place = [&](int k) { return args.interleaved ? (k & ~7) | (k & 3) << 1 | (k >> 2 & 1) : k; };
   const int group = input_group(kind);
   if (group < 0) {
     for (int part = 0; part < input_parts(kind); ++part) {
       for (int k = static_cast<int>(threadIdx.x); k < matrix.padded; k += kThreads)
-        to[part * args.part_codes + k] = split_part(value(k), part);
+        to[part * args.part_codes + place(k)] = split_part(value(k), part);
     }
     return;
   }
@@ -133,7 +137,7 @@ __global__ void __launch_bounds__(kThreads) form_inputs(const __grid_constant__ 
     for (int k = static_cast<int>(threadIdx.x); k < matrix.cols; k += kThreads) most = fmaxf(most, fabsf(value(k)));
     const InputScale scale = input_scale(kind, row_max<kThreads>(most), stored);
     for (int k = static_cast<int>(threadIdx.x); k < matrix.padded; k += kThreads)
-      to[k] = input_code(kind, value(k), scale);
+      to[place(k)] = input_code(kind, value(k), scale);
     if (threadIdx.x == 0) args.scales[row] = scale.scale;
     return;
   }
@@ -145,7 +149,7 @@ __global__ void __launch_bounds__(kThreads) form_inputs(const __grid_constant__ 
     for (int k = g * group + lane; k < end; k += 32) most = fmaxf(most, fabsf(value(k)));
     for (int step = 16; step > 0; step /= 2) most = fmaxf(most, __shfl_xor_sync(~0U, most, step));
     const InputScale scale = input_scale(kind, most, stored);
-    for (int k = g * group + lane; k < end; k += 32) to[k] = input_code(kind, value(k), scale);
+    for (int k = g * group + lane; k < end; k += 32) to[place(k)] = input_code(kind, value(k), scale);
     if (lane == 0) args.scales[row * groups + g] = scale.scale;
   }
 }
@@ -190,7 +194,7 @@ bool share_form(const LinearPart& a, const LinearPart& b) {
 }
 
 // Inputs of the first matrix.
-void form_inputs_of(const LinearArgs& args, cudaStream_t stream) {
+int form_inputs_of(const LinearArgs& args, bool interleaved, cudaStream_t stream) {
   const LinearPart& part = args.parts[0];
   const InputArgs inputs{.pack = part.pack,
                          .matrix = part.matrix,
@@ -202,22 +206,14 @@ void form_inputs_of(const LinearArgs& args, cudaStream_t stream) {
                          .top_k = 0,
                          .codes = args.x_codes,
                          .scales = args.x_scales,
-                         .part_codes = static_cast<std::int64_t>(args.tokens) * part.matrix.padded};
+                         .part_codes = static_cast<std::int64_t>(args.tokens) * part.matrix.padded,
+                         .interleaved = interleaved};
+  if (can_round(args)) return launch_rounding(args, interleaved, stream);
   form_inputs<<<static_cast<unsigned>(args.tokens), kThreads, 0, stream>>>(inputs);
+  return cudaGetLastError();
 }
 
-void launch_formed(const LinearArgs& args, cudaStream_t stream) {
-  const LinearPart& part = args.parts[0];
-  const InputKind kind = part.pack.input;
-  launch_few(args,
-             {.formed = true,
-              .part_codes = static_cast<std::int64_t>(args.tokens) * part.matrix.padded,
-              .group = input_group(kind),
-              .groups = input_groups(kind, part.matrix.padded)},
-             stream);
-}
-
-void multiply_tiles(const LinearArgs& args, cudaStream_t stream) {
+void launch_one_gemm(const LinearArgs& args, cudaStream_t stream) {
   const LinearPart& part = args.parts[0];
   const InputKind kind = part.pack.input;
   const GemmArgs gemm{.pack = part.pack,
@@ -265,7 +261,8 @@ int launch(const ExpertsArgs& args, cudaStream_t stream) {
                    .top_k = args.routed.top_k,
                    .codes = args.x_codes,
                    .scales = args.x_scales,
-                   .part_codes = x_part};
+                   .part_codes = x_part,
+                   .interleaved = false};
   form_inputs<<<blocks(x_rows), kThreads, 0, stream>>>(inputs);
   if (args.routed.input_variants == 2) {
     inputs.matrix = args.routed.up;
@@ -324,27 +321,42 @@ int launch(const StreamedExpertsArgs& args, cudaStream_t stream) {
 
 int launch(const LinearArgs& args, cudaStream_t stream) {
   if (args.tokens == 0) return cudaSuccess;
-  const InputKind kind = args.parts[0].pack.input;
-  const bool few = args.batch_invariant == 0 && are_few(args);
-  if (few && input_group(kind) < 0) {
+  const LinearPart& first = args.parts[0];
+  const InputKind kind = first.pack.input;
+  const FormedInputs formed{.formed = true,
+                            .part_codes = static_cast<std::int64_t>(args.tokens) * first.matrix.padded,
+                            .group = input_group(kind),
+                            .groups = input_groups(kind, first.matrix.padded)};
+  const bool tiled = (args.batch_invariant != 0 || args.tokens >= kLeastTiled) && are_tiled(args, formed);
+  const bool few = !tiled && args.batch_invariant == 0 && are_few(args);
+  if (few && formed.group < 0) {
     launch_few(args, {.formed = false, .group = -1}, stream);
     return cudaGetLastError();
   }
+  if (tiled && args.batch_invariant == 0 && args.tokens <= kMostRounded && can_round(args)) {
+    const int error = launch_tiles(args, {.formed = false, .group = -1}, stream);
+    return error != cudaSuccess ? error : cudaGetLastError();
+  }
   bool shared = true;
-  for (int part = 1; part < args.count; ++part) shared = shared && share_form(args.parts[0], args.parts[part]);
-  if (few && shared) {
-    form_inputs_of(args, stream);
-    launch_formed(args, stream);
-    return cudaGetLastError();
-  }
-  for (int part = 0; part < args.count; ++part) {
+  for (int part = 1; part < args.count; ++part) shared = shared && share_form(first, args.parts[part]);
+  const auto launch_formed = [&](const LinearArgs& linear) {
+    if (tiled) return launch_tiles(linear, formed, stream);
+    few ? launch_few(linear, formed, stream) : launch_one_gemm(linear, stream);
+    return static_cast<int>(cudaSuccess);
+  };
+  const bool interleaved = tiled && bits_of(first.pack.code) == 4;
+  const bool together = shared && (tiled || few);
+  int error = cudaSuccess;
+  for (int part = 0; part < args.count && error == cudaSuccess; part += together ? args.count : 1) {
     LinearArgs one = args;
-    one.parts[0] = args.parts[part];
-    one.count = 1;
-    if (part == 0 || !shared) form_inputs_of(one, stream);
-    few ? launch_formed(one, stream) : multiply_tiles(one, stream);
+    if (!together) {
+      one.parts[0] = args.parts[part];
+      one.count = 1;
+    }
+    if (part == 0 || !shared) error = form_inputs_of(one, interleaved, stream);
+    if (error == cudaSuccess) error = launch_formed(one);
   }
-  return cudaGetLastError();
+  return error != cudaSuccess ? error : cudaGetLastError();
 }
 
 }  // namespace moracle::cuda

@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/arithmetic.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/linear/scales.cuh"
 
 namespace moracle::cuda {
 
@@ -16,7 +17,6 @@ constexpr int kRows = 2;  // of a warp
 constexpr int kMostShares = 4;
 constexpr int kWantedWarps = 2112;  // 16 for each of 132 multiprocessors
 constexpr int kStagedBytes = 40 * 1024;
-constexpr int kMostColumns = 65535;  // up to here a quotient by reciprocal() is exact
 
 // What a block reads of its matrix.
 struct FewMatrix {
@@ -46,10 +46,6 @@ struct FewArgs {
   const float* scales;
   std::int64_t part_codes;
 };
-
-constexpr std::uint32_t reciprocal(std::int64_t divisor) {
-  return static_cast<std::uint32_t>(((std::int64_t{1} << 32) + divisor - 1) / divisor);
-}
 
 // How a lane takes 16 bytes of a row.
 template <class Code>
@@ -90,23 +86,6 @@ __device__ __forceinline__ void decode_step(float (&to)[Piece<Code>::kStep], con
       to[i] = decode_bf16(Code::decode(from, i, 0, 0));
     }
   }
-}
-
-// The bits of a scale as they are stored: what waits for them is their use.
-__device__ __forceinline__ std::uint32_t fetch_scale(DeviceScale type, const std::uint8_t* scales, std::int64_t at) {
-  switch (type) {
-    case DeviceScale::f32:
-      return __ldg(reinterpret_cast<const std::uint32_t*>(scales) + at);
-    case DeviceScale::f16:
-    case DeviceScale::bf16:
-      return __ldg(reinterpret_cast<const std::uint16_t*>(scales) + at);
-    default:
-      break;
-  }
-  return __ldg(scales + at);
-}
-__device__ __forceinline__ float fetched_scale(DeviceScale type, std::uint32_t bits) {
-  return decode_scale(type, reinterpret_cast<const std::uint8_t*>(&bits), 0);
 }
 
 // What a lane holds of a row: a piece of its codes and what scales them.
@@ -358,7 +337,7 @@ __global__ void __launch_bounds__(kMostThreads, kTokens > 4 ? 1 : 2)
 }
 
 template <class Code, int kTokens>
-void launch_tokens(const LinearArgs& linear, const FewInputs& inputs, cudaStream_t stream) {
+void launch_tokens(const LinearArgs& linear, const FormedInputs& inputs, cudaStream_t stream) {
   using P = Piece<Code>;
   const MatrixArgs& first = linear.parts[0].matrix;
   const auto teams_of = [&](int part) { return (linear.parts[part].matrix.rows + kRows - 1) / kRows; };
@@ -409,7 +388,7 @@ void launch_tokens(const LinearArgs& linear, const FewInputs& inputs, cudaStream
 }
 
 template <class Code>
-void launch_code(const LinearArgs& linear, const FewInputs& inputs, cudaStream_t stream) {
+void launch_code(const LinearArgs& linear, const FormedInputs& inputs, cudaStream_t stream) {
   if (linear.tokens == 1) return launch_tokens<Code, 1>(linear, inputs, stream);
   if (linear.tokens == 2) return launch_tokens<Code, 2>(linear, inputs, stream);
   return linear.tokens <= 4 ? launch_tokens<Code, 4>(linear, inputs, stream)
@@ -422,7 +401,7 @@ bool are_few(const LinearArgs& linear) {
   return linear.tokens <= 8 && linear.parts[0].matrix.padded <= kMostColumns;
 }
 
-void launch_few(const LinearArgs& linear, const FewInputs& inputs, cudaStream_t stream) {
+void launch_few(const LinearArgs& linear, const FormedInputs& inputs, cudaStream_t stream) {
   switch (linear.parts[0].pack.code) {
     case DeviceCode::int4:
       return launch_code<Int4>(linear, inputs, stream);

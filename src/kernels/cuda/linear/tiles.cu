@@ -1,0 +1,107 @@
+// Which linears of several tokens take tiles of their own, whose, and rounded inputs for them.
+#include "kernels/cuda/arithmetic.h"
+#include "kernels/cuda/attention/mma.cuh"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/linear/scales.cuh"
+
+namespace moracle::cuda {
+
+int launch_tiles_int4(const LinearArgs& linear, const FormedInputs& inputs, cudaStream_t stream);
+int launch_tiles_int8(const LinearArgs& linear, const FormedInputs& inputs, cudaStream_t stream);
+int launch_tiles_e4m3(const LinearArgs& linear, const FormedInputs& inputs, cudaStream_t stream);
+int launch_tiles_bf16(const LinearArgs& linear, const FormedInputs& inputs, cudaStream_t stream);
+
+namespace {
+
+constexpr int kLeastGroup = 64;  // columns of a slice
+constexpr int kThreads = 256;
+
+struct RoundArgs {
+  const float* x;        // [rows, cols]
+  std::uint16_t* codes;  // [rows, padded]
+  std::int32_t cols;
+  std::int32_t padded;
+  bool interleaved;
+};
+
+// A thread takes eight columns. Grid: shares of a row, rows.
+__global__ void __launch_bounds__(kThreads) round_inputs(const __grid_constant__ RoundArgs args) {
+  allow_next_grid();
+  wait_for_last_grid();
+  const int column = 8 * static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
+  const std::int64_t row = blockIdx.y;
+  if (column >= args.padded) return;
+  float4 a{};
+  float4 b{};
+  if (column < args.cols) {
+    const auto* const from = reinterpret_cast<const float4*>(args.x + row * args.cols + column);
+    a = from[0];
+    b = from[1];
+  }
+  *reinterpret_cast<uint4*>(args.codes + row * args.padded + column) =
+      args.interleaved ? uint4{pack_bf16(a.x, b.x), pack_bf16(a.y, b.y), pack_bf16(a.z, b.z), pack_bf16(a.w, b.w)}
+                       : uint4{pack_bf16(a.x, a.y), pack_bf16(a.z, a.w), pack_bf16(b.x, b.y), pack_bf16(b.z, b.w)};
+}
+
+}  // namespace
+
+bool can_round(const LinearArgs& linear) {
+  for (int part = 0; part < linear.count; ++part) {
+    if (linear.parts[part].matrix.order != kAbsent) return false;
+  }
+  return linear.parts[0].pack.input == InputKind::bf16 && linear.parts[0].matrix.cols % 8 == 0 &&
+         reinterpret_cast<std::uintptr_t>(linear.x) % 16 == 0;
+}
+
+int launch_rounding(const LinearArgs& linear, bool interleaved, cudaStream_t stream) {
+  const MatrixArgs& matrix = linear.parts[0].matrix;
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  const cudaLaunchConfig_t config{
+      .gridDim = dim3(grid_of(matrix.padded, 8 * kThreads), static_cast<unsigned>(linear.tokens)),
+      .blockDim = dim3(kThreads),
+      .dynamicSmemBytes = 0,
+      .stream = stream,
+      .attrs = &attribute,
+      .numAttrs = 1};
+  const RoundArgs args{
+      .x = linear.x, .codes = linear.x_codes, .cols = matrix.cols, .padded = matrix.padded, .interleaved = interleaved};
+  return cudaLaunchKernelEx(&config, round_inputs, args);
+}
+
+bool are_tiled(const LinearArgs& linear, const FormedInputs& inputs) {
+  for (int part = 0; part < linear.count; ++part) {
+    const MatrixArgs& matrix = linear.parts[part].matrix;
+    if (matrix.padded > kMostColumns || (matrix.group < matrix.padded && matrix.group % kLeastGroup != 0)) return false;
+  }
+  if (inputs.group > 0 && inputs.group % kLeastGroup != 0) return false;
+  switch (linear.parts[0].pack.code) {
+    case DeviceCode::int4:
+    case DeviceCode::int8:
+    case DeviceCode::e4m3:
+    case DeviceCode::bf16:
+      return true;
+    default:
+      break;
+  }
+  return false;
+}
+
+int launch_tiles(const LinearArgs& linear, const FormedInputs& inputs, cudaStream_t stream) {
+  switch (linear.parts[0].pack.code) {
+    case DeviceCode::int4:
+      return launch_tiles_int4(linear, inputs, stream);
+    case DeviceCode::int8:
+      return launch_tiles_int8(linear, inputs, stream);
+    case DeviceCode::e4m3:
+      return launch_tiles_e4m3(linear, inputs, stream);
+    case DeviceCode::bf16:
+      return launch_tiles_bf16(linear, inputs, stream);
+    default:
+      break;
+  }
+  return cudaErrorInvalidValue;
+}
+
+}  // namespace moracle::cuda
