@@ -56,4 +56,23 @@ __device__ Value block_sum(Value value) {
   return total;
 }
 
+// Several sums at once.
+template <int kThreads, int kSums>
+__device__ void block_sums(float (&values)[kSums]) {
+  __shared__ float sums[kThreads / 32][kSums];
+#pragma unroll
+  for (float& value : values) value = warp_sum(value);
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) {
+#pragma unroll
+    for (int i = 0; i < kSums; ++i) sums[threadIdx.x / 32][i] = values[i];
+  }
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kSums; ++i) {
+    values[i] = 0.0F;
+    for (int warp = 0; warp < kThreads / 32; ++warp) values[i] += sums[warp][i];
+  }
+}
+
 }  // namespace moracle::cuda

@@ -1,7 +1,10 @@
 // Operations on numbers or rows, each for itself.
+#include <cooperative_groups.h>
+
 #include "kernels/cuda/arithmetic.h"
+#include "kernels/cuda/attention/mma.cuh"
 #include "kernels/cuda/launch.h"
-#include "kernels/cuda/ops/block.cuh"
+#include "kernels/cuda/ops/norm.cuh"
 
 namespace moracle::cuda {
 
@@ -55,31 +58,62 @@ __global__ void __launch_bounds__(kThreads) embed(const __grid_constant__ EmbedA
   }
 }
 
-__global__ void __launch_bounds__(kThreads) rms_norm(const __grid_constant__ RmsNormArgs args) {
-  cudaTriggerProgrammaticLaunchCompletion();
-  const float* const x = args.x + static_cast<std::int64_t>(blockIdx.x) * args.cols;
-  float* const out = args.out + static_cast<std::int64_t>(blockIdx.x) * args.cols;
+// kAdds: x is added to the row first. A norm of few rows starts while what makes them still runs, and a linear that
+// follows may fetch its weights meanwhile.
+template <bool kAdds, class Args>
+__global__ void __launch_bounds__(kNormThreads) norm(const __grid_constant__ Args args) {
+  allow_next_grid();
+  const int thread = static_cast<int>(threadIdx.x);
+  const std::int64_t cols = args.cols;
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * cols;
+  const float* const x = args.x + first;
+  float* const out = args.out + first;
+  if (by_fours(args)) {
+    HeldRow weight;
+    weight.load(thread, cols, args.weight);
+    wait_for_last_grid();
+    HeldRow row;
+    row.load(thread, cols, x);
+    if constexpr (kAdds) {
+      float* const sum = args.sum + first;
+      row.add(thread, cols, sum);
+      row.each(thread, cols, [&](const float4& four, int at) { reinterpret_cast<float4*>(sum)[at] = four; });
+    }
+    const float scale = norm_scale(row.squares(thread, cols), cols, args.eps);
+#pragma unroll
+    for (int i = 0; i < kNormFours; ++i) {
+      const int at = thread + i * kNormThreads;
+      if (4 * at < cols) reinterpret_cast<float4*>(out)[at] = scaled(row.fours[i], scale, weight.fours[i]);
+    }
+    return;
+  }
+  wait_for_last_grid();
   float squares = 0.0F;
-  for (int k = static_cast<int>(threadIdx.x); k < args.cols; k += kThreads) squares = fmaf(x[k], x[k], squares);
-  const float scale = 1.0F / sqrtf(block_sum<kThreads>(squares) / static_cast<float>(args.cols) + args.eps);
-  for (int k = static_cast<int>(threadIdx.x); k < args.cols; k += kThreads) out[k] = x[k] * scale * args.weight[k];
+  for (std::int64_t k = thread; k < cols; k += kNormThreads) {
+    float value = x[k];
+    if constexpr (kAdds) args.sum[first + k] = value = args.sum[first + k] + value;
+    squares = fmaf(value, value, squares);
+  }
+  const float scale = norm_scale(squares, cols, args.eps);
+  for (std::int64_t k = thread; k < cols; k += kNormThreads) {
+    float value = x[k];
+    if constexpr (kAdds) value = args.sum[first + k];
+    out[k] = value * scale * args.weight[k];
+  }
 }
 
-// A thread reads again what it wrote itself. A linear that follows may fetch its weights meanwhile.
-__global__ void __launch_bounds__(kThreads) add_norm(const __grid_constant__ AddNormArgs args) {
-  cudaTriggerProgrammaticLaunchCompletion();
-  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * args.cols;
-  const float* const x = args.x + first;
-  float* const sum = args.sum + first;
-  float squares = 0.0F;
-  for (int k = static_cast<int>(threadIdx.x); k < args.cols; k += kThreads) {
-    const float added = sum[k] + x[k];
-    sum[k] = added;
-    squares = fmaf(added, added, squares);
-  }
-  const float scale = 1.0F / sqrtf(block_sum<kThreads>(squares) / static_cast<float>(args.cols) + args.eps);
-  float* const out = args.out + first;
-  for (int k = static_cast<int>(threadIdx.x); k < args.cols; k += kThreads) out[k] = sum[k] * scale * args.weight[k];
+template <bool kAdds, class Args>
+cudaError_t launch_norm(const Args& args, cudaStream_t stream) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  const cudaLaunchConfig_t config{.gridDim = dim3(grid_of(args.rows)),
+                                  .blockDim = dim3(kNormThreads),
+                                  .dynamicSmemBytes = 0,
+                                  .stream = stream,
+                                  .attrs = &attribute,
+                                  .numAttrs = 1};
+  return cudaLaunchKernelEx(&config, norm<kAdds, Args>, args);
 }
 
 // The number of this thread in a grid over [0, count).
@@ -155,12 +189,36 @@ __global__ void __launch_bounds__(kThreads) gather(const __grid_constant__ Gathe
   for (std::int64_t k = threadIdx.x; k < args.cols; k += kThreads) args.to[row * args.cols + k] = from[k];
 }
 
-__global__ void __launch_bounds__(kThreads) find_not_finite(const __grid_constant__ FiniteArgs args) {
-  const float* const x = args.x + static_cast<std::int64_t>(blockIdx.x) * args.cols;
+__device__ __forceinline__ bool are_finite(const float* x, std::int64_t first, std::int64_t end, std::int64_t step) {
   bool bad = false;
-  for (std::int64_t k = threadIdx.x; k < args.cols; k += kThreads) bad = bad || !isfinite(x[k]);
-  const bool found = __syncthreads_or(bad ? 1 : 0) != 0;
-  if (threadIdx.x == 0) args.bad[blockIdx.x] = found ? 1 : 0;
+  for (std::int64_t k = first; k < end; k += step) bad = bad || !isfinite(x[k]);
+  return !bad;
+}
+
+// The blocks of a cluster share a row; the first one tells what all have found.
+__global__ void __launch_bounds__(kThreads) find_not_finite(const __grid_constant__ FiniteArgs args) {
+  __shared__ int found;
+  const float* const x = args.x + static_cast<std::int64_t>(blockIdx.y) * args.cols;
+  const std::int64_t fours = reinterpret_cast<std::uintptr_t>(x) % 16 == 0 ? args.cols / 4 : 0;
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads;
+  bool bad = false;
+#pragma unroll 4
+  for (std::int64_t i = first; i < fours; i += step) {
+    const float4 four = reinterpret_cast<const float4*>(x)[i];
+    bad = bad || !isfinite(four.x) || !isfinite(four.y) || !isfinite(four.z) || !isfinite(four.w);
+  }
+  bad = bad || !are_finite(x, 4 * fours + first, args.cols, step);
+  const int own = __syncthreads_or(bad ? 1 : 0);
+  if (threadIdx.x == 0) found = own;
+  auto cluster = cooperative_groups::this_cluster();
+  cluster.sync();
+  if (blockIdx.x == 0 && threadIdx.x == 0) {
+    int any = 0;
+    for (unsigned rank = 0; rank < gridDim.x; ++rank) any |= *cluster.map_shared_rank(&found, rank);
+    args.bad[blockIdx.y] = any != 0 ? 1 : 0;
+  }
+  cluster.sync();  // a block's word stays until the first has read it
 }
 
 __global__ void __launch_bounds__(kThreads) rope_table(const __grid_constant__ RopeTableArgs args) {
@@ -184,13 +242,11 @@ int launch(const EmbedArgs& args, std::byte* /*workspace*/, cudaStream_t stream)
 }
 
 int launch(const RmsNormArgs& args, std::byte* /*workspace*/, cudaStream_t stream) {
-  if (args.rows > 0) rms_norm<<<grid_of(args.rows), kThreads, 0, stream>>>(args);
-  return cudaGetLastError();
+  return args.rows > 0 ? launch_norm<false>(args, stream) : cudaSuccess;
 }
 
 int launch(const AddNormArgs& args, std::byte* /*workspace*/, cudaStream_t stream) {
-  if (args.rows > 0) add_norm<<<grid_of(args.rows), kThreads, 0, stream>>>(args);
-  return cudaGetLastError();
+  return args.rows > 0 ? launch_norm<true>(args, stream) : cudaSuccess;
 }
 
 int launch(const AddArgs& args, std::byte* /*workspace*/, cudaStream_t stream) {
@@ -214,8 +270,19 @@ int launch(const GatherArgs& args, std::byte* /*workspace*/, cudaStream_t stream
 }
 
 int launch(const FiniteArgs& args, std::byte* /*workspace*/, cudaStream_t stream) {
-  if (args.rows > 0) find_not_finite<<<grid_of(args.rows), kThreads, 0, stream>>>(args);
-  return cudaGetLastError();
+  if (args.rows == 0) return cudaSuccess;
+  constexpr std::int64_t kBlockColumns = 8192;
+  const unsigned blocks = args.cols <= kBlockColumns ? 1 : args.cols <= 4 * kBlockColumns ? 4 : 8;
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim = {blocks, 1, 1};
+  const cudaLaunchConfig_t config{.gridDim = dim3(blocks, grid_of(args.rows)),
+                                  .blockDim = dim3(kThreads),
+                                  .dynamicSmemBytes = 0,
+                                  .stream = stream,
+                                  .attrs = &attribute,
+                                  .numAttrs = 1};
+  return cudaLaunchKernelEx(&config, find_not_finite, args);
 }
 
 int launch(const RopeTableArgs& args, std::byte* /*workspace*/, cudaStream_t stream) {

@@ -2,8 +2,9 @@
 #include <cooperative_groups.h>
 
 #include "kernels/cuda/arithmetic.h"
+#include "kernels/cuda/attention/mma.cuh"
 #include "kernels/cuda/launch.h"
-#include "kernels/cuda/ops/block.cuh"
+#include "kernels/cuda/ops/norm.cuh"
 
 namespace moracle::cuda {
 
@@ -11,57 +12,73 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr float kLowest = -3.402823466e38F;
+constexpr int kLaneColumns = 4;                  // neighbours
+constexpr int kStepColumns = 32 * kLaneColumns;  // of a warp
 
-// Logits of kTokens tokens and kExperts experts, by a warp: rows beyond the last are the last again, and nothing of
-// them is written. Lane l sums columns l, l + 32, ..., and lanes are added in one order: the bits of a logit are the
-// same for any tile. `first_row`: inputs of the first token, which the others' follow.
-template <int kTokens, int kExperts, int kUnrolled>
-__device__ __forceinline__ void multiply_tile(const RouteArgs& args, const float* first_row, std::int64_t token,
-                                              std::int64_t expert) {
-  const std::int64_t experts = args.shape.experts;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const float* x[kTokens];
-  const float* weight[kExperts];
-#pragma unroll
-  for (int t = 0; t < kTokens; ++t) x[t] = first_row + min(std::int64_t{t}, args.tokens - 1 - token) * args.hidden;
-#pragma unroll
-  for (int e = 0; e < kExperts; ++e) weight[e] = args.router + min(expert + e, experts - 1) * args.hidden;
-  float sums[kTokens][kExperts] = {};
-#pragma unroll kUnrolled
-  for (std::int64_t k = lane; k < args.hidden; k += 32) {
-    float inputs[kTokens];
-    float weights[kExperts];
-#pragma unroll
-    for (int t = 0; t < kTokens; ++t) inputs[t] = x[t][k];
-#pragma unroll
-    for (int e = 0; e < kExperts; ++e) weights[e] = weight[e][k];
-#pragma unroll
-    for (int t = 0; t < kTokens; ++t) {
-#pragma unroll
-      for (int e = 0; e < kExperts; ++e) sums[t][e] = fmaf(inputs[t], weights[e], sums[t][e]);
-    }
-  }
-#pragma unroll
-  for (int t = 0; t < kTokens; ++t) {
-#pragma unroll
-    for (int e = 0; e < kExperts; ++e) {
-      const float sum = warp_sum(sums[t][e]);
-      if (lane != 0 || token + t >= args.tokens || expert + e >= experts) continue;
-      args.logits[(token + t) * experts + expert + e] =
-          args.router_bias != nullptr ? sum + args.router_bias[expert + e] : sum;
-    }
-  }
+// Columns [k, k + 4) of a row, zeros behind the last. `whole`: rows may be read 16 bytes at a time.
+__device__ __forceinline__ float4 load_four(const float* row, std::int64_t k, std::int64_t cols, bool whole) {
+  if (k >= cols) return {};
+  if (whole) return *reinterpret_cast<const float4*>(row + k);
+  return {row[k], k + 1 < cols ? row[k + 1] : 0.0F, k + 2 < cols ? row[k + 2] : 0.0F, k + 3 < cols ? row[k + 3] : 0.0F};
+}
+__device__ __forceinline__ void add_products(float& sum, const float4& x, const float4& weight) {
+  sum = fmaf(x.x, weight.x, sum);
+  sum = fmaf(x.y, weight.y, sum);
+  sum = fmaf(x.z, weight.z, sum);
+  sum = fmaf(x.w, weight.w, sum);
+}
+__device__ __forceinline__ bool whole_fours(const RouteArgs& args) {
+  return args.hidden % kLaneColumns == 0 && reinterpret_cast<std::uintptr_t>(args.router) % 16 == 0 &&
+         reinterpret_cast<std::uintptr_t>(args.x) % 16 == 0;
+}
+__device__ __forceinline__ float store_logit(const RouteArgs& args, std::int64_t token, std::int64_t expert,
+                                             float sum) {
+  if (args.router_bias != nullptr) sum += args.router_bias[expert];
+  args.logits[token * args.shape.experts + expert] = sum;
+  return sum;
 }
 
+// Logits of kTileTokens tokens and kTileExperts experts, by a warp: rows beyond the last are the last again, and
+// nothing of them is written. Lane l sums columns 4 l to 4 l + 3 of every 128, and lanes are added in one order: the
+// bits of a logit are the same for any tile.
 constexpr int kTileTokens = 8;
 constexpr int kTileExperts = 4;
 
 __global__ void __launch_bounds__(kThreads) router(const __grid_constant__ RouteArgs args) {
-  const std::int64_t tiles = (args.shape.experts + kTileExperts - 1) / kTileExperts;
+  const std::int64_t experts = args.shape.experts;
+  const std::int64_t tiles = (experts + kTileExperts - 1) / kTileExperts;
   const std::int64_t task = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) / 32;
   const std::int64_t token = task / tiles * kTileTokens;
+  const std::int64_t expert = task % tiles * kTileExperts;
   if (token >= args.tokens) return;
-  multiply_tile<kTileTokens, kTileExperts, 2>(args, args.x + token * args.hidden, token, task % tiles * kTileExperts);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const bool whole = whole_fours(args);
+  float sums[kTileTokens][kTileExperts] = {};
+#pragma unroll 1
+  for (std::int64_t k = kLaneColumns * lane; k < args.hidden; k += kStepColumns) {
+    float4 inputs[kTileTokens];
+    float4 weights[kTileExperts];
+#pragma unroll
+    for (int t = 0; t < kTileTokens; ++t)
+      inputs[t] =
+          load_four(args.x + min(token + t, std::int64_t{args.tokens} - 1) * args.hidden, k, args.hidden, whole);
+#pragma unroll
+    for (int e = 0; e < kTileExperts; ++e)
+      weights[e] = load_four(args.router + min(expert + e, experts - 1) * args.hidden, k, args.hidden, whole);
+#pragma unroll
+    for (int t = 0; t < kTileTokens; ++t) {
+#pragma unroll
+      for (int e = 0; e < kTileExperts; ++e) add_products(sums[t][e], inputs[t], weights[e]);
+    }
+  }
+#pragma unroll
+  for (int t = 0; t < kTileTokens; ++t) {
+#pragma unroll
+    for (int e = 0; e < kTileExperts; ++e) {
+      const float sum = warp_sum(sums[t][e]);
+      if (lane == 0 && token + t < args.tokens && expert + e < experts) store_logit(args, token + t, expert + e, sum);
+    }
+  }
 }
 
 __device__ float route_score(RouteScore score, float logit, float top) {
@@ -78,18 +95,33 @@ __device__ float route_score(RouteScore score, float logit, float top) {
   return logit;
 }
 
+// What a warp holds of a token.
 struct RouteRow {
   float scores[kMostRouted];
   float choice[kMostRouted];
-  bool taken[kMostRouted];
+  bool taken[kMostRouted];  // of groups
+  float groups[kMostRouted];
   std::int32_t ids[kMostRouted];
-  float weights[kMostRouted];  // before, scores of groups
+  float weights[kMostRouted];
 };
+
+__device__ __forceinline__ int lane_of() {
+  return static_cast<int>(threadIdx.x) % 32;
+}
+
+// The best of all lanes, in every lane: numbers in the order of their bits, of equal ones the lowest index.
+__device__ __forceinline__ int best_of_lanes(const Ranked<float>& own) {
+  const std::uint32_t bits = __float_as_uint(own.value + 0.0F);  // -0 is 0
+  const std::uint32_t ordered = own.index < 0 ? 0U : (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
+  const std::uint32_t most = __reduce_max_sync(~0U, ordered);
+  const unsigned index = own.index >= 0 && ordered == most ? static_cast<unsigned>(own.index) : ~0U;
+  return static_cast<int>(__reduce_min_sync(~0U, index));
+}
 
 // Puts experts outside the best groups out of the running.
 __device__ void keep_best_groups(const RouteArgs& args, RouteRow& row) {
   const int width = args.shape.experts / args.shape.groups;
-  for (int g = static_cast<int>(threadIdx.x); g < args.shape.groups; g += kThreads) {
+  for (int g = lane_of(); g < args.shape.groups; g += 32) {
     float first = kLowest;
     float second = kLowest;
     for (int i = g * width; i < (g + 1) * width; ++i) {
@@ -101,113 +133,155 @@ __device__ void keep_best_groups(const RouteArgs& args, RouteRow& row) {
         second = fmaxf(second, value);
       }
     }
-    row.weights[g] = args.shape.groups_by == RouteGroups::best || width < 2 ? first : first + second;
+    row.groups[g] = args.shape.groups_by == RouteGroups::best || width < 2 ? first : first + second;
     row.taken[g] = false;
   }
-  __syncthreads();
-  if (threadIdx.x == 0) {
+  __syncwarp();
+  if (lane_of() == 0) {
     for (int n = 0; n < args.shape.top_groups; ++n) {
       Ranked<float> best{0.0F, -1};
       for (int g = 0; g < args.shape.groups; ++g) {
-        if (!row.taken[g]) best = better(best, {row.weights[g], g});
+        if (!row.taken[g]) best = better(best, {row.groups[g], g});
       }
       if (best.index >= 0) row.taken[best.index] = true;
     }
   }
-  __syncthreads();
-  for (int e = static_cast<int>(threadIdx.x); e < args.shape.experts; e += kThreads) {
+  __syncwarp();
+  for (int e = lane_of(); e < args.shape.experts; e += 32) {
     if (!row.taken[e / width]) row.choice[e] = -INFINITY;
   }
-  __syncthreads();
+  __syncwarp();
+}
+
+// Numbers of a row in their order.
+__device__ __forceinline__ float ordered_sum(const float* weights, int count) {
+  float sum = 0.0F;
+  for (int i = 0; i < count; ++i) sum += weights[i];
+  return sum;
 }
 
 __device__ void weigh(const RouteArgs& args, RouteRow& row, const float* logits) {
-  const std::int32_t* const ids = row.ids;
-  float* const weights = row.weights;
-  int taken = 0;
-  while (taken < args.shape.top_k && ids[taken] >= 0) ++taken;
-  for (int i = 0; i < args.shape.top_k; ++i) {
-    weights[i] = ids[i] < 0                                           ? 0.0F
-                 : args.shape.weight == RouteWeight::sigmoid_of_logit ? sigmoid(logits[ids[i]])
-                                                                      : row.scores[ids[i]];
+  const int top_k = args.shape.top_k;
+  int taken = 0;  // those without an expert are the last ones
+  for (int i = lane_of(); i < top_k; i += 32) {
+    const int id = row.ids[i];
+    taken += id >= 0 ? 1 : 0;
+    row.weights[i] = id < 0                                               ? 0.0F
+                     : args.shape.weight == RouteWeight::sigmoid_of_logit ? sigmoid(logits[id])
+                                                                          : row.scores[id];
   }
+  taken = __reduce_add_sync(~0U, taken);
+  __syncwarp();
   if (args.shape.weight == RouteWeight::softmax_of_chosen && taken > 0) {
-    float top = weights[0];
-    for (int i = 1; i < taken; ++i) top = fmaxf(top, weights[i]);
-    float sum = 0.0F;
-    for (int i = 0; i < taken; ++i) {
-      weights[i] = expf(weights[i] - top);
-      sum += weights[i];
-    }
-    for (int i = 0; i < taken; ++i) weights[i] /= sum;
+    float top = row.weights[0];
+    for (int i = 1; i < taken; ++i) top = fmaxf(top, row.weights[i]);
+    __syncwarp();
+    for (int i = lane_of(); i < taken; i += 32) row.weights[i] = expf(row.weights[i] - top);
+    __syncwarp();
+    const float sum = ordered_sum(row.weights, taken);
+    __syncwarp();
+    for (int i = lane_of(); i < taken; i += 32) row.weights[i] /= sum;
+    __syncwarp();
   }
   float divisor = 1.0F;
   if (args.shape.renormalize != 0) {
-    float sum = 0.0F;
-    for (int i = 0; i < args.shape.top_k; ++i) sum += weights[i];
+    const float sum = ordered_sum(row.weights, top_k);
     if (sum > 0.0F) divisor = sum;
   }
-  for (int i = 0; i < args.shape.top_k; ++i) weights[i] = weights[i] / divisor * args.shape.factor;
+  __syncwarp();
+  for (int i = lane_of(); i < top_k; i += 32) row.weights[i] = row.weights[i] / divisor * args.shape.factor;
 }
 
-// Of one token, by a block. Choices are a warp's: none of its rounds waits for other warps.
+// The experts of a token into row.ids. A lane holds kMost of the numbers to choose by, and the best of them, and looks
+// for the next one where that was taken.
+template <int kMost>
+__device__ __forceinline__ void choose_held(const RouteArgs& args, RouteRow& row) {
+  const int lane = lane_of();
+  float choice[kMost];
+#pragma unroll
+  for (int j = 0; j < kMost; ++j) {
+    const int e = lane + 32 * j;
+    choice[j] = e < args.shape.experts ? row.choice[e] + 0.0F : 0.0F;  // -0 is 0
+  }
+  std::uint32_t left = 0;
+#pragma unroll
+  for (int j = 0; j < kMost; ++j) left |= lane + 32 * j < args.shape.experts ? 1U << j : 0U;
+  const auto best_left = [&] {
+    Ranked<float> best{0.0F, -1};
+#pragma unroll
+    for (int j = 0; j < kMost; ++j) {
+      const bool better_one = (left >> j & 1U) != 0 && (best.index < 0 || choice[j] > best.value);
+      if (better_one) best = {choice[j], lane + 32 * j};
+    }
+    return best;
+  };
+  Ranked<float> own = best_left();
+  for (int i = 0; i < args.shape.top_k; ++i) {
+    const int id = best_of_lanes(own);
+    if (lane == 0) row.ids[i] = id;
+    if (id < 0 || id != own.index) continue;
+    left &= ~(1U << id / 32);
+    own = best_left();
+  }
+}
+
+__device__ __forceinline__ void choose(const RouteArgs& args, RouteRow& row, std::int64_t token) {
+  if (args.fixed_ids != nullptr) {
+    const std::int32_t* const fixed =
+        args.fixed_ids + static_cast<std::int64_t>(args.token_ids[token]) * args.shape.top_k;
+    for (int i = lane_of(); i < args.shape.top_k; i += 32)
+      row.ids[i] = fixed[i] >= 0 && fixed[i] < args.shape.experts ? fixed[i] : -1;
+  } else if (args.shape.experts <= 128) {
+    choose_held<4>(args, row);
+  } else if (args.shape.experts <= 256) {
+    choose_held<8>(args, row);
+  } else {
+    choose_held<kMostRouted / 32>(args, row);
+  }
+}
+
+// Of one token, by a warp. kLoaded: its logits are the row's scores.
+template <bool kLoaded>
 __device__ void route_token(const RouteArgs& args, RouteRow& row, std::int64_t token) {
+  const std::int32_t experts = args.shape.experts;
   const std::int32_t top_k = args.shape.top_k;
-  const float* const logits = args.logits + token * args.shape.experts;
+  const float* const logits = args.logits + token * experts;
   std::int32_t* const ids = args.ids + token * top_k;
   float* const weights = args.weights + token * top_k;
+  const int lane = lane_of();
   const bool none = args.token_ids != nullptr && args.token_ids[token] < 0;
-  Ranked<float> top{0.0F, -1};
+  float most = -INFINITY;
   bool bad = none;
-  for (int e = static_cast<int>(threadIdx.x); e < args.shape.experts; e += kThreads) {
-    bad = bad || !isfinite(logits[e]);
-    top = better(top, {logits[e], e});
+  for (int e = lane; e < experts; e += 32) {
+    if constexpr (!kLoaded) row.scores[e] = logits[e];
+    const float logit = row.scores[e];
+    bad = bad || !isfinite(logit);
+    most = fmaxf(most, logit);
   }
-  if (__syncthreads_or(bad ? 1 : 0) != 0) {
-    for (int i = static_cast<int>(threadIdx.x); i < top_k; i += kThreads) {
+  if (__any_sync(~0U, bad ? 1 : 0) != 0) {
+    for (int i = lane; i < top_k; i += 32) {
       ids[i] = -1;
       weights[i] = 0.0F;
     }
-    if (threadIdx.x == 0 && !none && args.bad_layer != nullptr)
-      args.bad_layer[token] = min(args.bad_layer[token], args.layer);
+    if (lane == 0 && !none && args.bad_layer != nullptr) args.bad_layer[token] = min(args.bad_layer[token], args.layer);
     return;
   }
-  const float most = block_best<kThreads>(top).value;
+  for (int step = 16; step > 0; step /= 2) most = fmaxf(most, __shfl_xor_sync(~0U, most, step));
   float sum = 0.0F;
-  for (int e = static_cast<int>(threadIdx.x); e < args.shape.experts; e += kThreads) {
-    row.scores[e] = route_score(args.shape.score, logits[e], most);
+  for (int e = lane; e < experts; e += 32) {
+    row.scores[e] = route_score(args.shape.score, row.scores[e], most);
     sum += row.scores[e];
   }
-  const float divisor = args.shape.score == RouteScore::softmax ? block_sum<kThreads>(sum) : 1.0F;
-  for (int e = static_cast<int>(threadIdx.x); e < args.shape.experts; e += kThreads) {
+  const float divisor = args.shape.score == RouteScore::softmax ? warp_sum(sum) : 1.0F;
+  for (int e = lane; e < experts; e += 32) {
     row.scores[e] /= divisor;
     row.choice[e] = row.scores[e] + (args.bias != nullptr ? args.bias[e] : 0.0F);
   }
-  __syncthreads();
+  __syncwarp();
   if (args.shape.groups_by != RouteGroups::none && args.shape.groups > 1) keep_best_groups(args, row);
-  for (int e = static_cast<int>(threadIdx.x); e < args.shape.experts; e += kThreads) row.taken[e] = false;
-  __syncthreads();
-  if (threadIdx.x >= 32) return;
-  const int lane = static_cast<int>(threadIdx.x);
-  for (int i = 0; i < top_k; ++i) {
-    int id = -1;
-    if (args.fixed_ids != nullptr) {
-      id = args.fixed_ids[static_cast<std::int64_t>(args.token_ids[token]) * top_k + i];
-      if (id < 0 || id >= args.shape.experts) id = -1;
-    } else {
-      Ranked<float> best{0.0F, -1};
-      for (int e = lane; e < args.shape.experts; e += 32) {
-        if (!row.taken[e]) best = better(best, {row.choice[e], e});
-      }
-      id = warp_best(best).index;
-    }
-    if (lane == 0) {
-      row.ids[i] = id;
-      if (id >= 0) row.taken[id] = true;
-    }
-    __syncwarp();
-  }
-  if (lane == 0) weigh(args, row, logits);
+  choose(args, row, token);
+  __syncwarp();
+  weigh(args, row, logits);
   __syncwarp();
   std::uint32_t* const counts = args.counts == nullptr || args.count_rows[token] < 0
                                     ? nullptr
@@ -219,87 +293,247 @@ __device__ void route_token(const RouteArgs& args, RouteRow& row, std::int64_t t
   }
 }
 
-__global__ void __launch_bounds__(kThreads) route(const __grid_constant__ RouteArgs args) {
+// A warp a token, one in a block: few tokens find all multiprocessors.
+__global__ void __launch_bounds__(32) route(const __grid_constant__ RouteArgs args) {
   __shared__ RouteRow row;
-  route_token(args, row, blockIdx.x);
+  route_token<false>(args, row, blockIdx.x);
 }
 
-// Blocks of a cluster share a token's logits, of which the first block chooses.
-constexpr int kClusterBlocks = 8;
-constexpr int kFewExperts = 2;              // of a warp at a time
+// Blocks of a cluster share the logits of some tokens, each the experts of its warps; then each chooses for one token.
+constexpr int kFewThreads = kNormThreads;
+constexpr int kHeldSteps = 16;              // of the first experts' columns, which are fetched first
 constexpr std::int64_t kMostNormed = 7168;  // columns of a row in shared memory
-static_assert(sizeof(RouteRow) + kMostNormed * sizeof(float) <= 47 * 1024, "shared memory that needs no request");
 
-// A token's row as add_norm makes it, with the same bits; nothing is written to memory.
-__device__ void make_row(const AddNormArgs& norm, std::int64_t token, float* row) {
-  const float* const x = norm.x + token * norm.cols;
-  const float* const sum = norm.sum + token * norm.cols;
+// A token's row as add_norm makes it, with the same bits, by kNormThreads; nothing is written to memory.
+__device__ __forceinline__ void make_row(const AddNormArgs& norm, std::int64_t token, float* row) {
+  const int thread = static_cast<int>(threadIdx.x);
+  const std::int64_t cols = norm.cols;
+  const float* const x = norm.x + token * cols;
+  const float* const sum = norm.sum + token * cols;
+  if (by_fours(norm)) {
+    HeldRow held;
+    held.load(thread, cols, x);
+    held.add(thread, cols, sum);
+    const float scale = norm_scale(held.squares(thread, cols), cols, norm.eps);
+    held.each(thread, cols, [&](const float4& four, int at) {
+      reinterpret_cast<float4*>(row)[at] = scaled(four, scale, reinterpret_cast<const float4*>(norm.weight)[at]);
+    });
+    return;
+  }
   float squares = 0.0F;
-  for (int k = static_cast<int>(threadIdx.x); k < norm.cols; k += kThreads) {
+  for (std::int64_t k = thread; k < cols; k += kNormThreads) {
     const float added = sum[k] + x[k];
     row[k] = added;
     squares = fmaf(added, added, squares);
   }
-  const float scale = 1.0F / sqrtf(block_sum<kThreads>(squares) / static_cast<float>(norm.cols) + norm.eps);
-  for (int k = static_cast<int>(threadIdx.x); k < norm.cols; k += kThreads) row[k] = row[k] * scale * norm.weight[k];
-  __syncthreads();
+  const float scale = norm_scale(squares, cols, norm.eps);
+  for (std::int64_t k = thread; k < cols; k += kNormThreads) row[k] = row[k] * scale * norm.weight[k];
+}
+
+// Rows of several tokens at once: each has the bits of make_row.
+template <int kTokens>
+__device__ __forceinline__ void make_rows(const AddNormArgs& norm, std::int64_t token, int tokens, float* rows) {
+  const int thread = static_cast<int>(threadIdx.x);
+  const std::int64_t cols = norm.cols;
+  HeldRow held[kTokens];
+  float squares[kTokens];
+#pragma unroll
+  for (int t = 0; t < kTokens; ++t) held[t].load(thread, cols, norm.x + (token + min(t, tokens - 1)) * cols);
+#pragma unroll
+  for (int t = 0; t < kTokens; ++t) held[t].add(thread, cols, norm.sum + (token + min(t, tokens - 1)) * cols);
+#pragma unroll
+  for (int t = 0; t < kTokens; ++t) squares[t] = held[t].squares(thread, cols);
+  block_sums<kNormThreads>(squares);
+#pragma unroll
+  for (int t = 0; t < kTokens; ++t) {
+    const float scale = scale_of(squares[t], cols, norm.eps);
+    held[t].each(thread, cols, [&](const float4& four, int at) {
+      reinterpret_cast<float4*>(rows + t * cols)[at] =
+          scaled(four, scale, reinterpret_cast<const float4*>(norm.weight)[at]);
+    });
+  }
+}
+
+// The row that a router multiplies, in shared memory.
+__device__ __forceinline__ void load_row(const RouteArgs& args, std::int64_t token, float* row) {
+  if (args.norm.x != nullptr) return make_row(args.norm, token, row);
+  const float* const x = args.x + token * args.hidden;
+  if (by_fours(args.hidden, x)) {
+    HeldRow held;
+    held.load(static_cast<int>(threadIdx.x), args.hidden, x);
+    held.each(static_cast<int>(threadIdx.x), args.hidden,
+              [&](const float4& four, int at) { reinterpret_cast<float4*>(row)[at] = four; });
+    return;
+  }
+  for (std::int64_t k = threadIdx.x; k < args.hidden; k += kFewThreads) row[k] = x[k];
 }
 
 // Each block its share of the columns, once all blocks have read what is overwritten.
+template <int kBlocks>
 __device__ void write_row(const AddNormArgs& norm, std::int64_t token, int rank, const float* row) {
   const std::int64_t first = token * norm.cols;
-  for (int k = rank * kThreads + static_cast<int>(threadIdx.x); k < norm.cols; k += kClusterBlocks * kThreads) {
+  for (int k = rank * kFewThreads + static_cast<int>(threadIdx.x); k < norm.cols; k += kBlocks * kFewThreads) {
     norm.sum[first + k] += norm.x[first + k];
     norm.out[first + k] = row[k];
   }
 }
 
-__global__ void __cluster_dims__(kClusterBlocks, 1, 1) __launch_bounds__(kThreads, 1)
-    route_few(const __grid_constant__ RouteArgs args) {
-  __shared__ RouteRow row;
-  extern __shared__ float normed[];
-  const std::int64_t token = blockIdx.x / kClusterBlocks;
-  const int rank = static_cast<int>(blockIdx.x) % kClusterBlocks;
-  const int warp = rank * (kThreads / 32) + static_cast<int>(threadIdx.x) / 32;
-  const bool norms = args.norm.x != nullptr;
-  if (norms) make_row(args.norm, token, normed);
-  const float* const x = norms ? normed : args.x + token * args.hidden;
-  for (int expert = warp * kFewExperts; expert < args.shape.experts;
-       expert += kClusterBlocks * (kThreads / 32) * kFewExperts) {
-    multiply_tile<1, kFewExperts, 16>(args, x, token, expert);
+// Experts of a warp.
+template <int kExperts>
+struct HeldExperts {
+  float4 fours[kExperts][kHeldSteps];
+
+  __device__ __forceinline__ void load(const RouteArgs& args, std::int64_t expert, bool whole) {
+#pragma unroll
+    for (int e = 0; e < kExperts; ++e) {
+#pragma unroll
+      for (int step = 0; step < kHeldSteps; ++step) fours[e][step] = load_step(args, expert + e, step, whole);
+    }
   }
-  // The barrier of a cluster orders what its threads wrote to memory before what they read behind it.
-  cooperative_groups::this_cluster().sync();
-  if (norms) write_row(args.norm, token, rank, normed);
-  if (rank == 0) route_token(args, row, token);
+  [[nodiscard]] static __device__ __forceinline__ float4 load_step(const RouteArgs& args, std::int64_t expert,
+                                                                   std::int64_t step, bool whole) {
+    const std::int64_t row = min(expert, std::int64_t{args.shape.experts} - 1);
+    return load_four(args.router + row * args.hidden, step * kStepColumns + kLaneColumns * lane_of(), args.hidden,
+                     whole);
+  }
+};
+
+// Their logits, which the block of a token's rank gets as its scores. `rows`: [kTokens, hidden] in shared memory.
+template <int kTokens, int kExperts, bool kHeld>
+__device__ __forceinline__ void multiply_rows(const RouteArgs& args, const HeldExperts<kExperts>& held,
+                                              const float* rows, std::int64_t token, std::int64_t expert, bool whole,
+                                              float* scores) {
+  const bool whole_rows = args.hidden % kLaneColumns == 0;
+  auto cluster = cooperative_groups::this_cluster();
+  float sums[kTokens][kExperts] = {};
+  const auto add = [&](std::int64_t step, const float4(&weights)[kExperts]) {
+#pragma unroll
+    for (int t = 0; t < kTokens; ++t) {
+      const float4 x =
+          load_four(rows + t * args.hidden, step * kStepColumns + kLaneColumns * lane_of(), args.hidden, whole_rows);
+#pragma unroll
+      for (int e = 0; e < kExperts; ++e) add_products(sums[t][e], x, weights[e]);
+    }
+  };
+  if constexpr (kHeld) {
+#pragma unroll
+    for (int step = 0; step < kHeldSteps; ++step) {
+      if (step * kStepColumns >= args.hidden) break;
+      float4 weights[kExperts];
+#pragma unroll
+      for (int e = 0; e < kExperts; ++e) weights[e] = held.fours[e][step];
+      add(step, weights);
+    }
+  }
+#pragma unroll 8
+  for (std::int64_t step = kHeld ? kHeldSteps : 0; step * kStepColumns < args.hidden; ++step) {
+    float4 weights[kExperts];
+#pragma unroll
+    for (int e = 0; e < kExperts; ++e) weights[e] = HeldExperts<kExperts>::load_step(args, expert + e, step, whole);
+    add(step, weights);
+  }
+#pragma unroll
+  for (int t = 0; t < kTokens; ++t) {
+#pragma unroll
+    for (int e = 0; e < kExperts; ++e) {
+      const float sum = warp_sum(sums[t][e]);
+      if (lane_of() != 0 || token + t >= args.tokens || expert + e >= args.shape.experts) continue;
+      cluster.map_shared_rank(scores, static_cast<unsigned>(t))[expert + e] =
+          store_logit(args, token + t, expert + e, sum);
+    }
+  }
 }
 
-// Tokens from which on tiles of several keep all multiprocessors at work.
+// Clusters of kBlocks, for kTokens tokens each.
+template <int kTokens, int kBlocks, int kExperts>
+__global__ void __launch_bounds__(kFewThreads, 1) route_few(const __grid_constant__ RouteArgs args) {
+  __shared__ RouteRow row;
+  extern __shared__ __align__(16) float rows[];
+  static_assert(kTokens <= kBlocks);
+  allow_next_grid();
+  const std::int64_t token = std::int64_t{blockIdx.x / kBlocks} * kTokens;
+  const int rank = static_cast<int>(blockIdx.x) % kBlocks;
+  const int warp = rank * (kFewThreads / 32) + static_cast<int>(threadIdx.x) / 32;
+  constexpr int kStep = kBlocks * (kFewThreads / 32) * kExperts;
+  const bool whole = whole_fours(args);
+  // Else there are no registers for weights ahead.
+  constexpr bool kHeld = kTokens == 1 && kExperts == 1;
+  HeldExperts<kExperts> held;
+  if constexpr (kHeld) held.load(args, warp * kExperts, whole);
+  auto cluster = cooperative_groups::this_cluster();
+  cluster.sync();  // all blocks have begun: their shared memory can be written
+  wait_for_last_grid();
+  const int tokens = static_cast<int>(min(std::int64_t{kTokens}, args.tokens - token));
+  if (kTokens > 1 && args.norm.x != nullptr && by_fours(args.norm)) {
+    make_rows<kTokens>(args.norm, token, tokens, rows);
+  } else {
+    for (int t = 0; t < tokens; ++t) load_row(args, token + t, rows + t * args.hidden);
+  }
+  __syncthreads();
+  for (std::int64_t expert = warp * kExperts; expert < args.shape.experts; expert += kStep) {
+    if (kHeld && expert >= kStep) held.load(args, expert, whole);
+    multiply_rows<kTokens, kExperts, kHeld>(args, held, rows, token, expert, whole, row.scores);
+  }
+  // The barrier of a cluster orders what its threads wrote to memory before what they read behind it.
+  cluster.sync();
+  if (args.norm.x != nullptr) {
+    for (int t = 0; t < tokens; ++t) write_row<kBlocks>(args.norm, token + t, rank, rows + t * args.hidden);
+  }
+  if (rank < tokens && threadIdx.x < 32) route_token<true>(args, row, token + rank);
+}
+
+// Tokens from which on tiles of several keep all multiprocessors at work, and up to which each has a cluster.
 constexpr std::int64_t kTiledTokens = 64;
+constexpr std::int64_t kAloneTokens = 16;
+constexpr std::int64_t kHurriedTokens = 2;  // whose clusters are twice as large
+
+template <int kTokens, int kBlocks, int kExperts>
+cudaError_t launch_few(const RouteArgs& args, cudaStream_t stream) {
+  const auto bytes = static_cast<std::size_t>(kTokens * args.hidden) * sizeof(float);
+  auto* const kernel = route_few<kTokens, kBlocks, kExperts>;
+  if (const cudaError_t error =
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(kTokens * kMostNormed * std::int64_t{sizeof(float)}));
+      error != cudaSuccess)
+    return error;
+  if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+      error != cudaSuccess)
+    return error;
+  cudaLaunchAttribute attributes[2]{};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {kBlocks, 1, 1};
+  const cudaLaunchConfig_t config{.gridDim = dim3(grid_of(args.tokens, kTokens) * static_cast<unsigned>(kBlocks)),
+                                  .blockDim = dim3(kFewThreads),
+                                  .dynamicSmemBytes = bytes,
+                                  .stream = stream,
+                                  .attrs = attributes,
+                                  .numAttrs = 2};
+  return cudaLaunchKernelEx(&config, kernel, args);
+}
 
 }  // namespace
 
 int launch(const RouteArgs& args, std::byte* workspace, cudaStream_t stream) {
   if (args.shape.experts > kMostRouted) return cudaErrorInvalidValue;
   if (args.tokens == 0) return cudaSuccess;
-  const bool few = args.x != nullptr && args.tokens < kTiledTokens;
-  if (args.norm.x != nullptr && !(few && args.norm.cols <= kMostNormed)) {
+  if (args.x != nullptr && args.tokens <= kTiledTokens && args.hidden <= kMostNormed)
+    return args.tokens <= kHurriedTokens ? launch_few<1, 16, 1>(args, stream)
+           : args.tokens <= kAloneTokens ? launch_few<1, 8, 2>(args, stream)
+                                         : launch_few<4, 8, 2>(args, stream);
+  if (args.norm.x != nullptr) {
     RouteArgs rest = args;
     rest.norm.x = nullptr;
     const int error = launch(args.norm, workspace, stream);
     return error != cudaSuccess ? error : launch(rest, workspace, stream);
-  }
-  if (few) {
-    const std::size_t normed = args.norm.x != nullptr ? static_cast<std::size_t>(args.norm.cols) * sizeof(float) : 0;
-    route_few<<<grid_of(std::int64_t{args.tokens} * kClusterBlocks), kThreads, normed, stream>>>(args);
-    return cudaGetLastError();
   }
   if (args.x != nullptr) {
     const std::int64_t tiles = (args.shape.experts + kTileExperts - 1) / kTileExperts;
     const std::int64_t warps = (args.tokens + kTileTokens - 1) / kTileTokens * tiles;
     router<<<grid_of(warps, kThreads / 32), kThreads, 0, stream>>>(args);
   }
-  route<<<grid_of(args.tokens), kThreads, 0, stream>>>(args);
+  route<<<grid_of(args.tokens), 32, 0, stream>>>(args);
   return cudaGetLastError();
 }
 
