@@ -22,9 +22,6 @@ template <class Args>
 constexpr std::size_t bytes_taken(const Args& /*args*/) {
   return 0;
 }
-constexpr std::size_t bytes_taken(const AttentionArgs& args) {
-  return cuda::AttentionWork::lay_out(args).bytes;
-}
 constexpr std::size_t bytes_taken(const LatentAttentionArgs& args) {
   return cuda::LatentWork::lay_out(args).bytes;
 }

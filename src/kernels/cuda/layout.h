@@ -20,9 +20,9 @@
 
 namespace moracle::cuda {
 
-inline constexpr std::int64_t kSectionPositions = 256;
-inline constexpr std::int64_t kSplits = 64;        // of grouped queries
-inline constexpr std::int64_t kLatentSplits = 16;  // their results are several times as wide
+inline constexpr std::int64_t kSectionPositions = 128;
+inline constexpr std::int64_t kSplits = 16;        // of grouped queries, which the blocks of a cluster share
+inline constexpr std::int64_t kLatentSplits = 16;
 // Sequences whose splits are in the workspace at a time.
 inline constexpr std::int64_t kSplitSpans = 64;
 // Tokens whose absorbed queries are in the workspace at a time.
@@ -83,19 +83,6 @@ struct SplitWork {
     work.counters = layout.take(tokens * heads * std::int64_t{sizeof(std::int32_t)});
     work.sums = layout.take(rows * splits * width * std::int64_t{sizeof(float)});
     work.stats = layout.take(rows * splits * 2 * std::int64_t{sizeof(float)});
-    return work;
-  }
-};
-
-struct AttentionWork {
-  SplitWork splits;
-  std::size_t bytes;
-
-  static constexpr AttentionWork lay_out(const AttentionArgs& args) {
-    WorkspaceLayout layout;
-    AttentionWork work{};
-    work.splits = SplitWork::lay_out(layout, args.tokens, args.shape.heads, kSplits, args.shape.head_dim);
-    work.bytes = layout.bytes();
     return work;
   }
 };

@@ -1,4 +1,4 @@
-// Attention to what append stored. They return the runtime's error of the launches.
+// Attention by grouped queries. They return the runtime's error of the launches.
 #pragma once
 
 #include "kernels/cuda/launch.h"
@@ -6,9 +6,9 @@
 
 namespace moracle::cuda {
 
-// Of sequences of one token; the counters of the workspace are 0.
-int attend_sections(const AttentionArgs& args, const SplitWork& work, std::byte* workspace, cudaStream_t stream);
-// Of sequences of several tokens.
+// Of sequences of one token, which is prepared and appended.
+int attend_sections(const AttentionArgs& args, cudaStream_t stream);
+// Of sequences of several tokens, which are appended already.
 int attend_tiles(const AttentionArgs& args, cudaStream_t stream);
 
 }  // namespace moracle::cuda

@@ -1,6 +1,11 @@
-// Sequences of one token: a block of threads takes splits of one. Of each section a warp takes a block of keys and
-// values, half of it at a time: it copies the next half to shared memory while it computes.
+// Sequences of one token. The blocks of a cluster share the splits of a sequence and a key head, and merge them in
+// their order, however many blocks they are. Of each section a warp takes half a page of keys and values, and copies
+// the next one to shared memory while it computes. What is there already is copied while the token's own queries, keys
+// and values are still made; those are normed and rotated here, and the new key and value put in their place.
+#include <cooperative_groups.h>
+
 #include "kernels/cuda/attention/attend.h"
+#include "kernels/cuda/attention/head.cuh"
 #include "kernels/cuda/attention/page.cuh"
 #include "kernels/cuda/attention/splits.cuh"
 
@@ -8,10 +13,10 @@ namespace moracle::cuda {
 
 namespace {
 
-constexpr int kWarps = static_cast<int>(kSectionPositions / kKvBlock);
+constexpr int kWarps = static_cast<int>(kSectionPositions) / kHalf;
 constexpr int kThreads = 32 * kWarps;
 constexpr int kRows = static_cast<int>(kMostGroup);
-constexpr int kSectionHalves = static_cast<int>(kSectionPositions) / kHalf;
+constexpr int kMostShared = 227 * 1024;
 
 // One sequence and one key head.
 struct Task {
@@ -24,25 +29,32 @@ struct Task {
   Sections sections;
 };
 
-// Shared memory: queries; for each warp a half of keys and one of values; what the warps have summed.
+// Shared memory: queries; for each warp a half of keys and one of values; what the warps have summed; of each split of
+// the block what they have together.
 struct Shared {
-  uint4* queries;  // [kRows, key_chunks]
-  uint4* halves;   // [warps, 2, kHalf key_chunks]
-  float* stats;    // [warps, kRows, 2]
-  float* sums;     // [warps, group, dims]
+  uint4* queries;      // [kRows, key_chunks]
+  uint4* halves;       // [warps, 2, kHalf key_chunks]
+  float* stats;        // [warps, kRows, 2]
+  float* sums;         // [warps, group, dims]
+  float* split_stats;  // [splits of the block, kRows, 2]
+  float* split_sums;   // [splits of the block, group, dims]
 
-  static std::int64_t bytes(const AttentionShape& shape) {
-    const std::int64_t sums = kWarps * (shape.heads / shape.kv_heads * shape.head_dim + 2 * kRows);
-    return (kRows + kWarps * 2 * kHalf) * key_row(shape) * 2 + sums * 4;
+  static __host__ __device__ std::int64_t floats(const AttentionShape& shape) {
+    return shape.heads / shape.kv_heads * shape.head_dim + 2 * kRows;
+  }
+  static std::int64_t bytes(const AttentionShape& shape, std::int64_t blocks) {
+    return (kRows + kWarps * 2 * kHalf) * key_row(shape) * 2 + (kWarps + kSplits / blocks) * floats(shape) * 4;
   }
   __device__ Shared(uint4* at, const Task& task)
       : queries(at),
         halves(at + kRows * task.key_chunks),
         stats(reinterpret_cast<float*>(halves + kWarps * 2 * kHalf * task.key_chunks)),
-        sums(stats + kWarps * kRows * 2) {}
+        sums(stats + kWarps * kRows * 2),
+        split_stats(stats + kWarps * floats(task.args.shape)),
+        split_sums(split_stats + kSplits / gridDim.z * kRows * 2) {}
 };
 
-// Halves of blocks that a warp takes, counted from position 0.
+// Halves of pages that a warp takes, counted from position 0.
 class Halves {
  public:
   __device__ Halves(const Task& task, int split) {
@@ -50,19 +62,55 @@ class Halves {
     const std::int64_t window = task.args.shape.window;
     last_ = position / kHalf;
     const std::int64_t first = window == 0 ? 0 : max(position - window + 1, std::int64_t{0}) / kHalf;
-    at_ = split < task.sections.splits ? (task.sections.first + split) * kSectionHalves + 2 * (threadIdx.x / 32)
-                                       : last_ + 1;
+    at_ = split < task.sections.splits ? (task.sections.first + split) * kWarps + threadIdx.x / 32 : last_ + 1;
     while (at_ < first) next();
   }
   [[nodiscard]] __device__ bool any() const { return at_ <= last_; }
   [[nodiscard]] __device__ std::int64_t at() const { return at_; }
   // Whether the position that this call appends is in it.
   [[nodiscard]] __device__ bool is_last() const { return at_ == last_; }
-  __device__ void next() { at_ += at_ % 2 == 0 ? 1 : kSplits * kSectionHalves - 1; }
+  __device__ void next() { at_ += kSplits * kWarps; }
 
  private:
   std::int64_t at_;
   std::int64_t last_;
+};
+
+// The token's own key and value, by the warp whose half its position is in.
+template <int kMost>
+struct NewHead {
+  HeadNumbers<kMost> key;
+  HeadNumbers<kMost> value;
+
+  __device__ void load(const Task& task) {
+    const AttentionArgs& args = task.args;
+    const std::int64_t first = task.span.begin * args.shape.kv_width() + task.kv_head * task.dims;
+    key.load(args.k + first, task.dims);
+    value.load(args.v + first, task.dims);
+  }
+  // `row`: room for a head in shared memory.
+  __device__ void make(const Task& task, const HeadTerms<kMost>& terms, float* row) {
+    const AttentionArgs& args = task.args;
+    prepare(args, args.k_norm, terms, key, row);
+    value.each(task.dims, [&](int, float& x) { x = clipped(x, args.shape.clip); });
+    const std::int64_t position = task.span.start;
+    const StoredHead to =
+        stored_head(args, task.span.table[position / kKvBlock], task.kv_head, static_cast<int>(position % kKvBlock));
+    key.each(8 * task.key_chunks, [&](int i, float x) { to.key[i] = i < task.dims ? encode_bf16(x) : 0; });
+    value.each(task.dims, [&](int i, float x) { to.value[i * kHalfPositions] = encode_bf16(x); });
+  }
+  // In the half that the warp has copied.
+  __device__ void put_key(const Task& task, uint4* keys) {
+    const int slot = static_cast<int>(task.span.start % kHalf);
+    auto* const to = reinterpret_cast<std::uint16_t*>(keys);
+    key.each(8 * task.key_chunks, [&](int i, float x) {
+      to[8 * chunk_place(slot, i / 8, task.key_chunks) + i % 8] = i < task.dims ? encode_bf16(x) : 0;
+    });
+  }
+  __device__ void put_value(const Task& task, uint4* values) {
+    auto* const to = reinterpret_cast<std::uint16_t*>(values) + task.span.start % kHalf;
+    value.each(task.dims, [&](int i, float x) { to[i * kHalf] = encode_bf16(x); });
+  }
 };
 
 // What a warp copies and computes with.
@@ -75,6 +123,8 @@ class WarpPages {
         lane_(static_cast<int>(threadIdx.x) % 32),
         reciprocal_(65536 / task.key_chunks + 1) {}
 
+  [[nodiscard]] __device__ uint4* own_keys() const { return keys_; }
+  [[nodiscard]] __device__ uint4* own_values() const { return values_; }
   [[nodiscard]] __device__ Chunks keys() const { return {keys_, task_.key_chunks, flip_of(task_.key_chunks)}; }
   [[nodiscard]] __device__ Values values() const { return {values_, 8 * task_.key_chunks}; }
 
@@ -111,8 +161,8 @@ class WarpPages {
 
 // The halves of a split, of which the first is on its way; when they are done, the first of the next split is.
 template <int kDims>
-__device__ void attend_split(const Task& task, const Shared& shared, const WarpPages& pages, Halves& half,
-                             int next_split, RowSums<kDims>& sums) {
+__device__ void attend_split(const Task& task, const Shared& shared, const WarpPages& pages, NewHead<kDims / 32>& own,
+                             Halves& half, int next_split, RowSums<kDims>& sums) {
   const Chunks queries{shared.queries, task.key_chunks, flip_of(task.key_chunks)};
   const float scale = kLog2E / sqrtf(static_cast<float>(task.dims));
   sums.clear();
@@ -126,12 +176,17 @@ __device__ void attend_split(const Task& task, const Shared& shared, const WarpP
     const std::int64_t base = half.at() * kHalf;
     const Visible all = visible_in(base, task.span.start, task.args.shape.window);
     const Visible seen{min(all.begin, kHalf), min(all.end, kHalf)};
+    const bool last = half.is_last();
     half.next();
     more = half.any();
     if (!more) half = Halves(task, next_split);
     float scores[kHalf / 8][4];
     wait_copies<1>();
     __syncwarp();
+    if (last) {
+      own.put_key(task, pages.own_keys());
+      __syncwarp();
+    }
     score_keys(queries, pages.keys(), scores);
     __syncwarp();
     pages.copy_keys(half);
@@ -140,6 +195,10 @@ __device__ void attend_split(const Task& task, const Shared& shared, const WarpP
     exponentiate(scores, scale, sums);
     wait_copies<1>();
     __syncwarp();
+    if (last) {
+      own.put_value(task, pages.own_values());
+      __syncwarp();
+    }
     if (edge) {
       add_values<kDims, true>(scores, pages.values(), task.dims, seen.end, sums);
     } else {
@@ -172,23 +231,43 @@ __device__ void give(const Task& task, const RowSums<kDims>& sums, const Shared&
   __syncthreads();
 }
 
-// Every number of the rows, over the warps in their order: write(row, column, value, maximum, sum).
-template <class Write>
-__device__ void merge_warps(const Task& task, const Shared& from, const Write& write) {
-  for (int i = static_cast<int>(threadIdx.x); i < task.group * task.dims; i += kThreads) {
-    const int row = i / task.dims;
-    const int column = i % task.dims;
+// Every number of the rows, over the warps in their order, to `sums` and `stats` of a split.
+__device__ void merge_warps(const Task& task, const Shared& from, float* sums, float* stats) {
+  __shared__ float factors[kRows][kWarps];
+  for (int row = static_cast<int>(threadIdx.x); row < task.group; row += kThreads) {
+    float2 of_warp[kWarps];
     float maximum = -INFINITY;
-    for (int warp = 0; warp < kWarps; ++warp) maximum = fmaxf(maximum, from.stats[2 * (warp * kRows + row)]);
-    float value = 0.0F;
+#pragma unroll
+    for (int warp = 0; warp < kWarps; ++warp) {
+      of_warp[warp] = reinterpret_cast<const float2*>(from.stats)[warp * kRows + row];
+      maximum = fmaxf(maximum, of_warp[warp].x);
+    }
     float sum = 0.0F;
+#pragma unroll
     for (int warp = 0; warp < kWarps; ++warp) {
       // A warp whose positions nobody sees has a maximum of -infinity and sums of 0.
-      const float factor = power_of_two(from.stats[2 * (warp * kRows + row)] - maximum);
-      sum = fmaf(from.stats[2 * (warp * kRows + row) + 1], factor, sum);
-      value = fmaf(from.sums[(warp * task.group + row) * task.dims + column], factor, value);
+      factors[row][warp] = power_of_two(of_warp[warp].x - maximum);
+      sum = fmaf(of_warp[warp].y, factors[row][warp], sum);
     }
-    write(row, column, value, maximum, sum);
+    reinterpret_cast<float2*>(stats)[row] = {maximum, sum};
+  }
+  __syncthreads();
+  const auto chunks = static_cast<unsigned>(task.dims) / 4;
+  const unsigned all = static_cast<unsigned>(task.group) * chunks;
+  const auto* const parts = reinterpret_cast<const float4*>(from.sums);
+  for (unsigned i = threadIdx.x; i < all; i += kThreads) {
+    const unsigned row = i / chunks;
+    float4 value{};
+#pragma unroll
+    for (int warp = 0; warp < kWarps; ++warp) {
+      const float4 part = parts[static_cast<unsigned>(warp) * all + i];
+      const float factor = factors[row][warp];
+      value.x = fmaf(part.x, factor, value.x);
+      value.y = fmaf(part.y, factor, value.y);
+      value.z = fmaf(part.z, factor, value.z);
+      value.w = fmaf(part.w, factor, value.w);
+    }
+    reinterpret_cast<float4*>(sums)[i] = value;
   }
 }
 
@@ -200,15 +279,86 @@ __device__ void write_output(const Task& task, int row, int column, float value,
       gated_output(args, token, head, column, value * row_factor(args, head, maximum, sum));
 }
 
-// Blocks (sequence, key head, share of the splits). The grid starts while the one that appends still runs.
+// The queries of the key head, a row for each of a warp's; zeros in the others.
+template <int kMost>
+struct Queries {
+  static constexpr int kOwn = kRows / kWarps;
+  HeadNumbers<kMost> heads[kOwn];
+
+  static __device__ int row_of(int i) { return static_cast<int>(threadIdx.x) / 32 + kWarps * i; }
+  __device__ void load(const Task& task) {
+    const AttentionShape& shape = task.args.shape;
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      if (row_of(i) >= task.group) continue;
+      const std::int64_t head = task.kv_head * task.group + row_of(i);
+      heads[i].load(task.args.q + task.span.begin * shape.q_width() + head * query_stride(shape), task.dims);
+    }
+  }
+  // `row`: room for a head in shared memory, of the warp.
+  __device__ void put(const Task& task, const HeadTerms<kMost>& terms, const Shared& shared, float* row) {
+    auto* const to = reinterpret_cast<std::uint16_t*>(shared.queries);
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      const bool any = row_of(i) < task.group;
+      if (any) prepare(task.args, task.args.q_norm, terms, heads[i], row);
+      heads[i].each(8 * task.key_chunks, [&](int k, float x) {
+        to[8 * chunk_place(row_of(i), k / 8, task.key_chunks) + k % 8] = any && k < task.dims ? encode_bf16(x) : 0;
+      });
+      __syncwarp();
+    }
+  }
+};
+
+// Of the splits that the cluster's blocks have, in their order; each thread some numbers of the rows. Blocks that have
+// none are gone.
+__device__ void merge_cluster(const Task& task, const Shared& shared) {
+  auto cluster = cooperative_groups::this_cluster();
+  if (task.sections.splits > 1) cluster.sync();
+  const auto blocks = static_cast<int>(gridDim.z);
+  const int left = min(blocks, task.sections.splits);
+  const int numbers = task.group * task.dims;
+  for (int i = static_cast<int>(blockIdx.z * kThreads + threadIdx.x); i < numbers; i += left * kThreads) {
+    const int row = i / task.dims;
+    float maxima[kSplits];
+    float sums[kSplits];
+    float values[kSplits];
+    float maximum = -INFINITY;
+#pragma unroll
+    for (int split = 0; split < kSplits; ++split) {
+      maxima[split] = -INFINITY;
+      sums[split] = values[split] = 0.0F;
+      if (split >= task.sections.splits) continue;
+      const auto rank = static_cast<unsigned>(split % blocks);
+      const int slot = split / blocks;
+      const float* const stats = cluster.map_shared_rank(shared.split_stats, rank) + 2 * (slot * kRows + row);
+      maxima[split] = stats[0];
+      sums[split] = stats[1];
+      values[split] = cluster.map_shared_rank(shared.split_sums, rank)[slot * numbers + i];
+    }
+#pragma unroll
+    for (int split = 0; split < kSplits; ++split) maximum = fmaxf(maximum, maxima[split]);
+    float sum = 0.0F;
+    float value = 0.0F;
+#pragma unroll
+    for (int split = 0; split < kSplits; ++split) {
+      const float factor = power_of_two(maxima[split] - maximum);
+      sum = fmaf(sums[split], factor, sum);
+      value = fmaf(values[split], factor, value);
+    }
+    write_output(task, row, i % task.dims, value, maximum, sum);
+  }
+  if (task.sections.splits > 1) cluster.sync();  // a block's splits stay until all have read them
+}
+
+// Clusters (sequence, key head). The grid starts while the one that makes queries, keys and values still runs.
 template <int kDims>
 __global__ void __launch_bounds__(kThreads, kDims > 128 ? 1 : 2)
-    attend_sections(const __grid_constant__ AttentionArgs args, const SplitWork work, std::byte* workspace,
-                    std::int64_t first_span) {
+    attend_sections(const __grid_constant__ AttentionArgs args) {
   extern __shared__ uint4 memory[];
   allow_next_grid();
   const AttentionShape& shape = args.shape;
-  const KvSpan span = args.spans[first_span + blockIdx.x];
+  const KvSpan span = args.spans[blockIdx.x];
   if (span.count != 1) return wait_for_last_grid();
   const Task task{.args = args,
                   .span = span,
@@ -218,87 +368,86 @@ __global__ void __launch_bounds__(kThreads, kDims > 128 ? 1 : 2)
                   .key_chunks = static_cast<int>(key_row(shape) / 8),
                   .sections = sections_of(span.start, shape.window, kSectionPositions, kSplits)};
   const int splits = task.sections.splits;
-  if (static_cast<int>(blockIdx.z) >= splits) return wait_for_last_grid();
   const Shared shared(memory, task);
   const WarpPages pages(task, shared);
-  Halves half(task, static_cast<int>(blockIdx.z));
-  const bool early = !half.is_last();
-  if (!early) wait_for_last_grid();
+  const auto blocks = static_cast<int>(gridDim.z);
+  const auto rank = static_cast<int>(blockIdx.z);
+  if (rank >= splits) return wait_for_last_grid();
+  Halves half(task, rank);
   pages.copy_keys(half);
   pages.copy_values(half);
-  if (early) wait_for_last_grid();
-  for (int i = static_cast<int>(threadIdx.x); i < kRows * task.key_chunks; i += kThreads) {
-    const int row = i / task.key_chunks;
-    const int chunk = i % task.key_chunks;
-    shared.queries[chunk_place(row, chunk, task.key_chunks)] =
-        row < task.group ? query_chunk(args, span.begin, task.kv_head * task.group + row, chunk) : uint4{};
-  }
+  constexpr int kMost = kDims / 32;
+  const std::int64_t last = span.start / kSectionPositions - task.sections.first;
+  const bool appends = last % kSplits % blocks == rank && span.start / kHalf % kWarps == threadIdx.x / 32;
+  HeadTerms<kMost> terms;
+  HeadTerms<kMost> key_terms;
+  terms.load(args, args.q_norm, span.begin);
+  if (appends) key_terms.load(args, args.k_norm, span.begin);
+  wait_for_last_grid();
+  Queries<kMost> queries;
+  NewHead<kMost> own{};
+  queries.load(task);
+  if (appends) own.load(task);
+  float* const row = shared.sums + static_cast<int>(threadIdx.x) / 32 * task.dims;
+  queries.put(task, terms, shared, row);
+  if (appends) own.make(task, key_terms, row);
   __syncthreads();
-  const std::int64_t first_row = (blockIdx.x * shape.kv_heads + task.kv_head) * task.group;
-  const SplitSums parts = split_sums(work, workspace, first_row, kSplits, task.dims);
-  const auto shares = static_cast<int>(gridDim.z);
-  for (int split = static_cast<int>(blockIdx.z); split < splits; split += shares) {
+  for (int split = rank; split < splits; split += blocks) {
     RowSums<kDims> sums;
-    attend_split(task, shared, pages, half, split + shares, sums);
+    attend_split(task, shared, pages, own, half, split + blocks, sums);
     give(task, sums, shared);
-    merge_warps(task, shared, [&](int row, int column, float value, float maximum, float sum) {
-      if (splits == 1) return write_output(task, row, column, value, maximum, sum);
-      parts.sums_of(row, split)[column] = value;
-      if (column != 0) return;
-      parts.stats_of(row, split)[0] = maximum;
-      parts.stats_of(row, split)[1] = sum;
-    });
+    float* const stats = shared.split_stats + split / blocks * kRows * 2;
+    float* const to = shared.split_sums + split / blocks * task.group * task.dims;
+    merge_warps(task, shared, to, stats);
     __syncthreads();
   }
-  if (splits == 1) return;
-  auto* const counters = reinterpret_cast<std::int32_t*>(workspace + work.counters);
-  if (!is_last(counters + (first_span + blockIdx.x) * shape.kv_heads + task.kv_head, min(shares, splits))) return;
-  merge_splits<kThreads, kRows, kSplits>(parts, task.group, splits,
-                                         [&](int row, int column, const float4& value, float maximum, float sum) {
-                                           write_output(task, row, column, value.x, maximum, sum);
-                                           write_output(task, row, column + 1, value.y, maximum, sum);
-                                           write_output(task, row, column + 2, value.z, maximum, sum);
-                                           write_output(task, row, column + 3, value.w, maximum, sum);
-                                         });
+  merge_cluster(task, shared);
+}
+
+// Blocks of a cluster: a power of two with which a GPU is busy, and which shared memory allows.
+int cluster_blocks(const AttentionArgs& args, int multiprocessors) {
+  std::int64_t blocks = kSplits;
+  const std::int64_t rows = args.span_count * args.shape.kv_heads;
+  while (blocks > 4 && rows * blocks > 4 * multiprocessors && Shared::bytes(args.shape, blocks / 2) <= kMostShared)
+    blocks /= 2;
+  return static_cast<int>(blocks);
 }
 
 template <int kDims>
-int launch_sections(const AttentionArgs& args, const SplitWork& work, std::byte* workspace, cudaStream_t stream) {
-  const AttentionShape& shape = args.shape;
-  const std::int64_t bytes = Shared::bytes(shape);
+int launch_sections(const AttentionArgs& args, cudaStream_t stream) {
+  int multiprocessors = 0;
+  if (const cudaError_t error = count_multiprocessors(multiprocessors); error != cudaSuccess) return error;
+  const int blocks = cluster_blocks(args, multiprocessors);
+  const std::int64_t bytes = Shared::bytes(args.shape, blocks);
   auto* const kernel = attend_sections<kDims>;
   if (const cudaError_t error =
           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
       error != cudaSuccess)
     return error;
-  int multiprocessors = 0;
-  if (const cudaError_t error = count_multiprocessors(multiprocessors); error != cudaSuccess) return error;
-  for (std::int64_t first = 0; first < args.span_count; first += kSplitSpans) {
-    const std::int64_t spans = lesser(args.span_count - first, kSplitSpans);
-    const int shares = blocks_for_splits(spans * shape.kv_heads, kSplits, 8 * multiprocessors);
-    const dim3 grid(grid_of(spans), grid_of(shape.kv_heads), static_cast<unsigned>(shares));
-    cudaLaunchAttribute attribute{};
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
-    const cudaLaunchConfig_t config{.gridDim = grid,
-                                    .blockDim = dim3(kThreads),
-                                    .dynamicSmemBytes = static_cast<std::size_t>(bytes),
-                                    .stream = stream,
-                                    .attrs = &attribute,
-                                    .numAttrs = 1};
-    if (const cudaError_t error = cudaLaunchKernelEx(&config, kernel, args, work, workspace, first);
-        error != cudaSuccess)
-      return error;
-  }
-  return cudaSuccess;
+  if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+      error != cudaSuccess)
+    return error;
+  cudaLaunchAttribute attributes[2]{};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {1, 1, static_cast<unsigned>(blocks)};
+  const cudaLaunchConfig_t config{
+      .gridDim = dim3(grid_of(args.span_count), grid_of(args.shape.kv_heads), static_cast<unsigned>(blocks)),
+      .blockDim = dim3(kThreads),
+      .dynamicSmemBytes = static_cast<std::size_t>(bytes),
+      .stream = stream,
+      .attrs = attributes,
+      .numAttrs = 2};
+  return cudaLaunchKernelEx(&config, kernel, args);
 }
 
 }  // namespace
 
-int attend_sections(const AttentionArgs& args, const SplitWork& work, std::byte* workspace, cudaStream_t stream) {
-  if (args.shape.head_dim <= 64) return launch_sections<64>(args, work, workspace, stream);
-  if (args.shape.head_dim <= 128) return launch_sections<128>(args, work, workspace, stream);
-  return launch_sections<256>(args, work, workspace, stream);
+int attend_sections(const AttentionArgs& args, cudaStream_t stream) {
+  if (args.shape.head_dim <= 64) return launch_sections<64>(args, stream);
+  if (args.shape.head_dim <= 128) return launch_sections<128>(args, stream);
+  return launch_sections<256>(args, stream);
 }
 
 }  // namespace moracle::cuda
