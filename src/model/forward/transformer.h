@@ -17,7 +17,7 @@ namespace moracle {
 inline constexpr std::array<std::int64_t, 9> kDecodeSizes{1, 2, 4, 8, 16, 24, 32, 48, 64};
 // Memory of the driver that a layer takes of a graph. This is a guess from above: a node of a kernel is taken as 16 KiB
 // and a layer as 16 of them. `bench model` tells what all graphs took (DecodeGraphs::bytes), by which it is to be set.
-inline constexpr std::size_t kGraphLayerBytes = std::size_t{256} << 10U;
+inline constexpr std::size_t kGraphLayerBytes = std::size_t{64} << 10U;
 
 class Transformer final : public Model {
  public:
