@@ -22,8 +22,7 @@ BOXES = {
     "begin": ("stream", 208, 84, ["rope tables", "embed"]),
     "norm": ("stream", 318, 60, ["add", "norm"]),
     "qkv": ("stream", 386, 52, ["q k v"]),
-    "append": ("stream", 446, 62, ["append"]),
-    "attend": ("stream", 516, 60, ["attend"]),
+    "attend": ("stream", 446, 130, ["norm, rotate, append,", "attend"]),
     "o": ("stream", 584, 34, ["o"]),
     "route": ("stream", 626, 56, ["route"]),
     "experts": ("stream", 690, 68, ["experts"]),
@@ -41,10 +40,10 @@ BOXES = {
 BOX_HEIGHT = 46
 BELOW = {"workspace": 62}  # from the top of its lane
 # From, to, kind: `needs` reads or writes there, `early` starts before the other has ended.
-LINES = [("in", "inputs", "needs"), ("append", "pages", "needs"), ("attend", "pages", "needs"),
+LINES = [("in", "inputs", "needs"), ("attend", "pages", "needs"),
          ("qkv", "weights", "needs"), ("experts", "scratch", "needs"), ("head", "logits", "needs"),
          ("sample", "logits", "needs"), ("out", "logits", "needs")]
-EARLY = [("norm", "qkv"), ("append", "attend"), ("attend", "o")]
+EARLY = [("norm", "qkv"), ("qkv", "attend"), ("attend", "o"), ("o", "route")]
 STYLE = """
   .page { fill: #ffffff } .ink { fill: #1f2328 } .soft { fill: #59636e }
   text { font-family: ui-sans-serif, system-ui, -apple-system, "Segoe UI", "Helvetica Neue", Arial, sans-serif }
