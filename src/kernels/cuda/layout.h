@@ -21,7 +21,7 @@
 namespace moracle::cuda {
 
 inline constexpr std::int64_t kSectionPositions = 128;
-inline constexpr std::int64_t kSplits = 16;        // of grouped queries, which the blocks of a cluster share
+inline constexpr std::int64_t kSplits = 16;  // of grouped queries, which the blocks of a cluster share
 inline constexpr std::int64_t kLatentSplits = 16;
 // Sequences whose splits are in the workspace at a time.
 inline constexpr std::int64_t kSplitSpans = 64;
