@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include "support/fake_device.h"
 
 namespace moracle {
@@ -94,29 +95,28 @@ TEST_F(DeviceOpsTest, OthersRefuseSizesBeyondTheirs) {
   EXPECT_EQ(failure(&Ops::route, route), "cuda:0: wanted experts of up to 1024, found 1025 [device.operation]");
 }
 
-// A share of a block has whole units of 256 bytes, whatever the size of heads; a workspace is one for any call of fewer
-// tokens, and a smaller one is refused.
+// A share of a block has whole units of 256 bytes, whatever the size of heads. Attention by grouped queries takes no
+// workspace; that of latents is one for any call of fewer tokens, and a smaller one is refused.
 TEST_F(DeviceOpsTest, SizesOfBlocksAndWorkspaces) {
   for (std::int64_t dim = 16; dim <= 256; dim += 16) {
     const AttentionShape shape{.heads = 6, .kv_heads = 3, .head_dim = dim};
     const std::int64_t bytes = ops_->block_bytes(shape, KvType::bf16);
     EXPECT_EQ(bytes % 256, 0) << dim;
     EXPECT_GE(bytes, 2 * shape.kv_width() * kKvBlock * 2) << dim;
-    std::size_t last = 0;
-    for (const std::int64_t tokens : {1, 2, 63, 64, 65, 4096}) {
-      const AttentionArgs args = attention(6, 3, dim, tokens);
-      const std::size_t needed = ops_->workspace(args, 1);
-      EXPECT_GE(needed, last);
-      last = needed;
-      EXPECT_EQ(failure(&Ops::attention, args, 1), "cuda:0: wanted a workspace of " + std::to_string(needed) +
-                                                       " bytes, found " + std::to_string(needed - 1) +
-                                                       " [device.operation]");
-    }
-    // Prompts take no more than sequences in decoding do, but for a counter a token and head.
-    EXPECT_LE(last, ops_->workspace(attention(6, 3, dim, 64), 1) + 4096 * 6 * sizeof(std::int32_t)) << dim;
+    EXPECT_EQ(ops_->workspace(attention(6, 3, dim, 4096), 1), 0U) << dim;
   }
-  const LatentAttentionShape latents{.heads = 2, .qk_rope_head_dim = 6, .kv_lora_rank = 48};
-  EXPECT_EQ(ops_->block_bytes(latents, KvType::bf16), 64 * 64 * 2);
+  LatentAttentionArgs args{.shape = {.heads = 2, .qk_rope_head_dim = 6, .kv_lora_rank = 48}, .kv = KvType::bf16};
+  EXPECT_EQ(ops_->block_bytes(args.shape, KvType::bf16), 64 * 64 * 2);
+  std::size_t last = 0;
+  for (const std::int64_t tokens : {1, 2, 63, 64, 65, 4096}) {
+    args.tokens = tokens;
+    const std::size_t needed = ops_->workspace(args, 1);
+    EXPECT_GE(needed, std::max<std::size_t>(last, 1));
+    last = needed;
+    EXPECT_EQ(failure(&Ops::latent_attention, args, 1), "cuda:0: wanted a workspace of " + std::to_string(needed) +
+                                                            " bytes, found " + std::to_string(needed - 1) +
+                                                            " [device.operation]");
+  }
 }
 
 }  // namespace
