@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+
 #include "support/fake_device.h"
 
 namespace moracle {
