@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/random/random.h"
 #include "bench/baseline.h"
+#include "bench/median.h"
 #include "bench/ref_error.h"
 #include "kernels/pack_memory.h"
 #include "moe/layer_runner.h"
@@ -47,12 +48,6 @@ std::int64_t draw_routing(const LayerShape& shape, LayerInput& input, Random& ra
     }
   }
   return shape.experts - std::count(tokens_of_expert.begin(), tokens_of_expert.end(), 0);
-}
-
-double median_of(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
 // Microseconds that no kernel on this machine can go below; none where its limits are unknown.

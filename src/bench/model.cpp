@@ -1,9 +1,14 @@
 #include "bench/model.h"
 
 #include "base/memory.h"
-#include "base/random/random.h"
 
 namespace moracle {
+
+std::vector<std::int32_t> random_prompt(Random& random, std::int64_t tokens, std::int64_t vocabulary) {
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(tokens));
+  for (std::int32_t& id : ids) id = static_cast<std::int32_t>(random.below(static_cast<std::uint32_t>(vocabulary)));
+  return ids;
+}
 
 Result<BenchModelResult> bench_model(Session& session, const BenchModelOptions& options) {
   const ModelInfo& info = session.info();
@@ -14,10 +19,7 @@ Result<BenchModelResult> bench_model(Session& session, const BenchModelOptions& 
                  .found = std::to_string(options.prompt + options.generate)};
   }
   Random random(1);
-  std::vector<std::int32_t> prompt;
-  prompt.reserve(static_cast<std::size_t>(options.prompt));
-  for (std::int64_t i = 0; i < options.prompt; ++i)
-    prompt.push_back(static_cast<std::int32_t>(random.below(static_cast<std::uint32_t>(info.vocab_size))));
+  const std::vector<std::int32_t> prompt = random_prompt(random, options.prompt, info.vocab_size);
 
   GenerateOptions generation;
   generation.interrupted = options.interrupted;

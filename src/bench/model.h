@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "base/phase_clock.h"
+#include "base/random/random.h"
 #include "base/result.h"
 #include "generate/session.h"
 
@@ -27,6 +29,9 @@ struct BenchModelResult {
   DecodeGraphs graphs{};  // of the model; replayed in what was timed
   bool interrupted = false;
 };
+
+// So many ids below `vocabulary`, all as likely as each other.
+std::vector<std::int32_t> random_prompt(Random& random, std::int64_t tokens, std::int64_t vocabulary);
 
 // Feeds pseudo-random token ids and decodes whatever tokens come. The prompt goes once before, untimed, so that no page
 // is touched for the first time while the clock runs. Errors: "model.context" when prompt, generate and the

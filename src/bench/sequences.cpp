@@ -8,6 +8,8 @@
 
 #include "base/clock.h"
 #include "base/random/random.h"
+#include "bench/median.h"
+#include "bench/model.h"
 #include "generate/generate.h"
 #include "generate/scheduler.h"
 
@@ -33,12 +35,6 @@ class Ends final : public RequestSink {
   std::optional<Error> error;
 };
 
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + std::ssize(values) / 2;
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 class SequencesBench {
  public:
   SequencesBench(Session& session, const BenchSequencesOptions& options)
@@ -52,9 +48,7 @@ class SequencesBench {
     std::vector<Sequence> all(static_cast<std::size_t>(sequences));
     std::vector<double> rates;
     for (Sequence& each : all) {
-      const auto vocabulary = static_cast<std::uint32_t>(model_.info().vocab_size);
-      for (std::int64_t i = 0; i < options_.prompt; ++i)
-        each.prompt.push_back(static_cast<std::int32_t>(random.below(vocabulary)));
+      each.prompt = random_prompt(random, options_.prompt, model_.info().vocab_size);
       MORACLE_ASSIGN(each.state, model_.new_sequence());
       const std::span<const std::int32_t> all_but_last(each.prompt.data(), each.prompt.size() - 1);
       const Stopwatch watch;
@@ -62,7 +56,7 @@ class SequencesBench {
         MORACLE_TRY(prefill(model_, pool_, *each.state, all_but_last, [this] { return interrupted(); }));
       rates.push_back(static_cast<double>(all_but_last.size()) / watch.seconds());
     }
-    row.prefill_tok_s = median(std::move(rates));
+    row.prefill_tok_s = median_of(std::move(rates));
     return all;
   }
 
@@ -87,7 +81,7 @@ class SequencesBench {
     if (rates.empty()) return Ok{};
     row.least_tok_s = *std::min_element(rates.begin(), rates.end());
     row.most_tok_s = *std::max_element(rates.begin(), rates.end());
-    row.decode_tok_s = median(std::move(rates));
+    row.decode_tok_s = median_of(std::move(rates));
     return Ok{};
   }
 
