@@ -8,6 +8,7 @@
 #include "kernels/cuda/attention/head.cuh"
 #include "kernels/cuda/attention/page.cuh"
 #include "kernels/cuda/attention/splits.cuh"
+#include "kernels/cuda/grid.cuh"
 
 namespace moracle::cuda {
 
@@ -427,19 +428,13 @@ int launch_sections(const AttentionArgs& args, cudaStream_t stream) {
   if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
       error != cudaSuccess)
     return error;
-  cudaLaunchAttribute attributes[2]{};
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim = {1, 1, static_cast<unsigned>(blocks)};
-  const cudaLaunchConfig_t config{
-      .gridDim = dim3(grid_of(args.span_count), grid_of(args.shape.kv_heads), static_cast<unsigned>(blocks)),
-      .blockDim = dim3(kThreads),
-      .dynamicSmemBytes = static_cast<std::size_t>(bytes),
-      .stream = stream,
-      .attrs = attributes,
-      .numAttrs = 2};
-  return cudaLaunchKernelEx(&config, kernel, args);
+  const auto cluster = static_cast<unsigned>(blocks);
+  return launch_grid(kernel,
+                     {.grid = dim3(grid_of(args.span_count), grid_of(args.shape.kv_heads), cluster),
+                      .threads = kThreads,
+                      .shared = static_cast<std::size_t>(bytes),
+                      .cluster = dim3(1, 1, cluster)},
+                     stream, args);
 }
 
 }  // namespace

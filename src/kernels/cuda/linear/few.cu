@@ -4,7 +4,9 @@
 #include <cuda_fp16.h>
 
 #include "kernels/cuda/arithmetic.h"
+#include "kernels/cuda/grid.cuh"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/linear/matrices.cuh"
 #include "kernels/cuda/linear/scales.cuh"
 
 namespace moracle::cuda {
@@ -18,18 +20,8 @@ constexpr int kMostShares = 4;
 constexpr int kWantedWarps = 2112;  // 16 for each of 132 multiprocessors
 constexpr int kStagedBytes = 40 * 1024;
 
-// What a block reads of its matrix.
-struct FewMatrix {
-  const std::uint8_t* weights;
-  MatrixArgs matrix;
-  float* out;
-  DeviceScale scale;
-  std::uint32_t weight_reciprocal;  // of columns that share a weight's scale
-  std::int32_t first_block;
-};
-
 struct FewArgs {
-  FewMatrix matrices[kMostFused];
+  LinearMatrix matrices[kMostFused];
   std::int32_t count;
   std::int32_t tokens;
   std::int32_t padded;             // columns, of each
@@ -97,7 +89,7 @@ struct HeldPiece {
 };
 
 template <class Code>
-__device__ __forceinline__ void fetch(HeldPiece<Code>& held, const FewMatrix& of, int padded, int row, int column) {
+__device__ __forceinline__ void fetch(HeldPiece<Code>& held, const LinearMatrix& of, int padded, int row, int column) {
   using P = Piece<Code>;
   const MatrixArgs& matrix = of.matrix;
   const std::int64_t bits = (static_cast<std::int64_t>(row) * padded + column) * P::kBits;
@@ -109,7 +101,7 @@ __device__ __forceinline__ void fetch(HeldPiece<Code>& held, const FewMatrix& of
   if constexpr (P::kScaled) {
 #pragma unroll
     for (int g = 0; g < P::kGroups; ++g) {
-      const auto group = __umulhi(static_cast<unsigned>(column + 16 * g), of.weight_reciprocal);
+      const auto group = __umulhi(static_cast<unsigned>(column + 16 * g), of.reciprocal);
       const std::int64_t at = static_cast<std::int64_t>(row) * matrix.groups + group;
       if (matrix.scales != kAbsent) held.scales[g] = fetch_scale(of.scale, of.weights + matrix.scales, at);
       if (neutral_zero(Code::kCode) != 0 && matrix.zeros != kAbsent)
@@ -186,7 +178,8 @@ __device__ __forceinline__ uint4 read_unit(const FewArgs& args, int token, int f
 
 // Inputs of columns [first, first + columns), for each token and step of a piece those of all pieces in a row.
 template <class Code, int kTokens>
-__device__ __forceinline__ void stage(uint4* staged, const FewArgs& args, const FewMatrix& of, int first, int columns) {
+__device__ __forceinline__ void stage(uint4* staged, const FewArgs& args, const LinearMatrix& of, int first,
+                                      int columns) {
   using P = Piece<Code>;
   const int units = columns / P::kStep;
   const int pieces = columns / P::kColumns;
@@ -219,7 +212,7 @@ __device__ __forceinline__ void load_step(float (&to)[Piece<Code>::kStep], const
 // Adds the products of one piece of each row. `staged`: the piece's first inputs, `stride`: to those of the next step.
 template <class Code, int kTokens>
 __device__ __forceinline__ void multiply(float (&sums)[kRows][kTokens], const HeldPiece<Code> (&held)[kRows],
-                                         const FewArgs& args, const FewMatrix& of, float global, const uint4* staged,
+                                         const FewArgs& args, const LinearMatrix& of, float global, const uint4* staged,
                                          int stride, int column) {
   using P = Piece<Code>;
   const MatrixArgs& matrix = of.matrix;
@@ -274,9 +267,7 @@ __global__ void __launch_bounds__(kMostThreads, kTokens > 4 ? 1 : 2)
   extern __shared__ uint4 staged[];
   __shared__ float shared_sums[kMostWarps][kRows][kTokens];
   cudaTriggerProgrammaticLaunchCompletion();
-  int own = 0;
-  while (own + 1 < args.count && static_cast<int>(blockIdx.x) >= args.matrices[own + 1].first_block) ++own;
-  const FewMatrix& of = args.matrices[own];
+  const LinearMatrix& of = matrix_of_block(args.matrices, args.count, blockIdx.x);
   const MatrixArgs& matrix = of.matrix;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -340,9 +331,8 @@ template <class Code, int kTokens>
 void launch_tokens(const LinearArgs& linear, const FormedInputs& inputs, cudaStream_t stream) {
   using P = Piece<Code>;
   const MatrixArgs& first = linear.parts[0].matrix;
-  const auto teams_of = [&](int part) { return (linear.parts[part].matrix.rows + kRows - 1) / kRows; };
   int teams = 0;
-  for (int part = 0; part < linear.count; ++part) teams += teams_of(part);
+  for (int part = 0; part < linear.count; ++part) teams += (linear.parts[part].matrix.rows + kRows - 1) / kRows;
   const int pieces = first.padded / P::kColumns;
   int shares = 1;
   while (shares < kMostShares && teams * shares < kWantedWarps && pieces >= 64 * shares) shares *= 2;
@@ -364,27 +354,12 @@ void launch_tokens(const LinearArgs& linear, const FormedInputs& inputs, cudaStr
                .codes = linear.x_codes,
                .scales = linear.x_scales,
                .part_codes = inputs.part_codes};
-  unsigned blocks = 0;
-  for (int part = 0; part < linear.count; ++part) {
-    const LinearPart& from = linear.parts[part];
-    args.matrices[part] = {.weights = from.pack.weights,
-                           .matrix = from.matrix,
-                           .out = from.y,
-                           .scale = from.pack.scale,
-                           .weight_reciprocal = reciprocal(from.matrix.group),
-                           .first_block = static_cast<std::int32_t>(blocks)};
-    blocks += grid_of(teams_of(part), warps / shares);
-  }
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  const cudaLaunchConfig_t config{.gridDim = dim3(blocks),
-                                  .blockDim = dim3(static_cast<unsigned>(32 * warps)),
-                                  .dynamicSmemBytes = static_cast<std::size_t>(staged * kColumnBytes),
-                                  .stream = stream,
-                                  .attrs = &attribute,
-                                  .numAttrs = 1};
-  cudaLaunchKernelEx(&config, multiply_few<Code, kTokens>, args);
+  const unsigned blocks = list_matrices(linear, kRows * warps / shares, args.matrices);
+  launch_grid(multiply_few<Code, kTokens>,
+              {.grid = dim3(blocks),
+               .threads = static_cast<unsigned>(32 * warps),
+               .shared = static_cast<std::size_t>(staged * kColumnBytes)},
+              stream, args);
 }
 
 template <class Code>

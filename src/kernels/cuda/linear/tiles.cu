@@ -1,6 +1,7 @@
 // Which linears of several tokens take tiles of their own, whose, and rounded inputs for them.
 #include "kernels/cuda/arithmetic.h"
 #include "kernels/cuda/attention/mma.cuh"
+#include "kernels/cuda/grid.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/linear/scales.cuh"
 
@@ -55,19 +56,12 @@ bool can_round(const LinearArgs& linear) {
 
 int launch_rounding(const LinearArgs& linear, bool interleaved, cudaStream_t stream) {
   const MatrixArgs& matrix = linear.parts[0].matrix;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  const cudaLaunchConfig_t config{
-      .gridDim = dim3(grid_of(matrix.padded, 8 * kThreads), static_cast<unsigned>(linear.tokens)),
-      .blockDim = dim3(kThreads),
-      .dynamicSmemBytes = 0,
-      .stream = stream,
-      .attrs = &attribute,
-      .numAttrs = 1};
   const RoundArgs args{
       .x = linear.x, .codes = linear.x_codes, .cols = matrix.cols, .padded = matrix.padded, .interleaved = interleaved};
-  return cudaLaunchKernelEx(&config, round_inputs, args);
+  return launch_grid(
+      round_inputs,
+      {.grid = dim3(grid_of(matrix.padded, 8 * kThreads), static_cast<unsigned>(linear.tokens)), .threads = kThreads},
+      stream, args);
 }
 
 bool are_tiled(const LinearArgs& linear, const FormedInputs& inputs) {

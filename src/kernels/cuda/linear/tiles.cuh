@@ -3,7 +3,7 @@
 // at most 128 columns are scaled and added in f32.
 //
 // The order in which `mma.sync` adds 64 columns, a slice, is free: a lane takes 16 neighbours of them, and of 4-bit
-// codes column i beside column i + 4, in which order inputs are formed (interleaved_column).
+// codes column i beside column i + 4, in which order inputs are formed.
 //
 // Where tokens are few, two warps share the columns of a stage, and the blocks of a cluster the stages: each leaves its
 // sums in shared memory, and they are added in one order.
@@ -13,7 +13,9 @@
 
 #include "kernels/cuda/arithmetic.h"
 #include "kernels/cuda/attention/mma.cuh"
+#include "kernels/cuda/grid.cuh"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/linear/matrices.cuh"
 #include "kernels/cuda/linear/scales.cuh"
 
 namespace moracle::cuda {
@@ -22,18 +24,8 @@ inline constexpr int kSlice = 64;
 inline constexpr int kMostRanks = 8;
 inline constexpr int kInputStride = 2 * kSlice + 16;  // bytes; rows lie in banks of their own
 
-// What a block reads of its matrix.
-struct TileMatrix {
-  const std::uint8_t* weights;
-  MatrixArgs matrix;
-  float* out;
-  DeviceScale scale;
-  std::uint32_t reciprocal;  // of columns that share a weight's scale
-  std::int32_t first_block;
-};
-
 struct TileArgs {
-  TileMatrix matrices[kMostFused];
+  LinearMatrix matrices[kMostFused];
   std::int32_t count;
   std::int32_t tokens;
   std::int32_t padded;       // columns, of each
@@ -133,7 +125,7 @@ struct RowTerms {
 template <class Code, class Plan>
 class TileBlock {
  public:
-  __device__ TileBlock(const TileArgs& args, const TileMatrix& of, std::uint8_t* memory)
+  __device__ TileBlock(const TileArgs& args, const LinearMatrix& of, std::uint8_t* memory)
       : args_(args),
         of_(of),
         memory_(memory),
@@ -503,7 +495,7 @@ class TileBlock {
   }
 
   const TileArgs& args_;
-  const TileMatrix& of_;
+  const LinearMatrix& of_;
   std::uint8_t* memory_;
   int first_row_;
   int first_token_;
@@ -519,13 +511,12 @@ template <class Code, class Plan>
 __global__ void __launch_bounds__(Plan::kThreads, Plan::kBlocks) multiply_tiles(const __grid_constant__ TileArgs args) {
   extern __shared__ __align__(128) std::uint8_t tile_memory[];
   allow_next_grid();
-  int own = 0;
-  while (own + 1 < args.count && static_cast<int>(blockIdx.y) >= args.matrices[own + 1].first_block) ++own;
-  TileBlock<Code, Plan>(args, args.matrices[own], tile_memory).run();
+  TileBlock<Code, Plan>(args, matrix_of_block(args.matrices, args.count, blockIdx.y), tile_memory).run();
 }
 
 template <class Code, class Plan>
-cudaError_t launch_plan(const LinearArgs& linear, const FormedInputs& inputs, cudaStream_t stream) {
+cudaError_t launch_plan(const LinearArgs& linear, const FormedInputs& inputs, int multiprocessors,
+                        cudaStream_t stream) {
   const MatrixArgs& first = linear.parts[0].matrix;
   TileArgs args{.matrices = {},
                 .count = linear.count,
@@ -541,25 +532,16 @@ cudaError_t launch_plan(const LinearArgs& linear, const FormedInputs& inputs, cu
                 .scales = linear.x_scales,
                 .x = linear.x,
                 .cols = first.cols};
-  unsigned blocks = 0;
+  const unsigned blocks = list_matrices(linear, Plan::kRows, args.matrices);
   for (int part = 0; part < linear.count; ++part) {
-    const LinearPart& from = linear.parts[part];
-    args.matrices[part] = {.weights = from.pack.weights,
-                           .matrix = from.matrix,
-                           .out = from.y,
-                           .scale = from.pack.scale,
-                           .reciprocal = reciprocal(from.matrix.group),
-                           .first_block = static_cast<std::int32_t>(blocks)};
-    if (from.matrix.group < from.matrix.padded && from.matrix.group % (Plan::kSlices * kSlice) != 0)
-      args.each_slice = true;
-    blocks += grid_of(from.matrix.rows, Plan::kRows);
+    const MatrixArgs& matrix = linear.parts[part].matrix;
+    if (matrix.group < matrix.padded && matrix.group % (Plan::kSlices * kSlice) != 0) args.each_slice = true;
   }
+  const unsigned token_tiles = grid_of(linear.tokens, Plan::kTokens);
   int ranks = 1;
   if (Plan::kShares) {
-    int multiprocessors = 0;
-    if (const cudaError_t error = count_multiprocessors(multiprocessors); error != cudaSuccess) return error;
     // A cluster's sum costs more than a multiprocessor that has nothing to do.
-    const int tiles = static_cast<int>(blocks * grid_of(linear.tokens, Plan::kTokens));
+    const int tiles = static_cast<int>(blocks * token_tiles);
     while (ranks < kMostRanks && 4 * tiles * ranks <= 3 * multiprocessors && args.stages >= 2 * ranks) ranks *= 2;
   }
   args.rank_stages = (args.stages + ranks - 1) / ranks;
@@ -568,19 +550,13 @@ cudaError_t launch_plan(const LinearArgs& linear, const FormedInputs& inputs, cu
           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Plan::kShared);
       error != cudaSuccess)
     return error;
-  cudaLaunchAttribute attributes[2]{};
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim = {static_cast<unsigned>(ranks), 1, 1};
-  const cudaLaunchConfig_t config{
-      .gridDim = dim3(static_cast<unsigned>(ranks), blocks, grid_of(linear.tokens, Plan::kTokens)),
-      .blockDim = dim3(Plan::kThreads),
-      .dynamicSmemBytes = Plan::kShared,
-      .stream = stream,
-      .attrs = attributes,
-      .numAttrs = 2};
-  return cudaLaunchKernelEx(&config, kernel, args);
+  const auto cluster = static_cast<unsigned>(ranks);
+  return launch_grid(kernel,
+                     {.grid = dim3(cluster, blocks, token_tiles),
+                      .threads = Plan::kThreads,
+                      .shared = Plan::kShared,
+                      .cluster = dim3(cluster)},
+                     stream, args);
 }
 
 // Whether tiles of 128 rows and 128 tokens keep all multiprocessors at work.
@@ -592,19 +568,23 @@ inline bool are_many(const LinearArgs& linear, int multiprocessors) {
 
 template <class Code>
 cudaError_t launch_tiles(const LinearArgs& linear, const FormedInputs& inputs, cudaStream_t stream) {
-  if (!inputs.formed) {
-    return linear.tokens > 8 ? launch_plan<Code, TilePlan<Code, 1, 2, 4, 1, 2, true>>(linear, inputs, stream)
-                             : launch_plan<Code, TilePlan<Code, 1, 1, 4, 1, 2, true>>(linear, inputs, stream);
-  }
   int multiprocessors = 0;
   if (const cudaError_t error = count_multiprocessors(multiprocessors); error != cudaSuccess) return error;
+  if (!inputs.formed) {
+    return linear.tokens > 8
+               ? launch_plan<Code, TilePlan<Code, 1, 2, 4, 1, 2, true>>(linear, inputs, multiprocessors, stream)
+               : launch_plan<Code, TilePlan<Code, 1, 1, 4, 1, 2, true>>(linear, inputs, multiprocessors, stream);
+  }
   // Whatever the batch, columns are added in one order.
   if (linear.batch_invariant != 0 || (linear.tokens > 64 && are_many(linear, multiprocessors)))
-    return launch_plan<Code, TilePlan<Code, 2, 8, 4, 2, 1, false>>(linear, inputs, stream);
-  if (linear.tokens > 64) return launch_plan<Code, TilePlan<Code, 2, 8, 4, 1, 2, false>>(linear, inputs, stream);
-  if (linear.tokens > 32) return launch_plan<Code, TilePlan<Code, 1, 4, 4, 2, 1, false>>(linear, inputs, stream);
-  if (linear.tokens > 16) return launch_plan<Code, TilePlan<Code, 1, 4, 4, 1, 2, false>>(linear, inputs, stream);
-  return launch_plan<Code, TilePlan<Code, 1, 2, 4, 1, 2, false>>(linear, inputs, stream);
+    return launch_plan<Code, TilePlan<Code, 2, 8, 4, 2, 1, false>>(linear, inputs, multiprocessors, stream);
+  if (linear.tokens > 64)
+    return launch_plan<Code, TilePlan<Code, 2, 8, 4, 1, 2, false>>(linear, inputs, multiprocessors, stream);
+  if (linear.tokens > 32)
+    return launch_plan<Code, TilePlan<Code, 1, 4, 4, 2, 1, false>>(linear, inputs, multiprocessors, stream);
+  if (linear.tokens > 16)
+    return launch_plan<Code, TilePlan<Code, 1, 4, 4, 1, 2, false>>(linear, inputs, multiprocessors, stream);
+  return launch_plan<Code, TilePlan<Code, 1, 2, 4, 1, 2, false>>(linear, inputs, multiprocessors, stream);
 }
 
 }  // namespace moracle::cuda

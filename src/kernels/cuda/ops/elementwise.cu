@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/arithmetic.h"
 #include "kernels/cuda/attention/mma.cuh"
+#include "kernels/cuda/grid.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/ops/norm.cuh"
 
@@ -104,16 +105,7 @@ __global__ void __launch_bounds__(kNormThreads) norm(const __grid_constant__ Arg
 
 template <bool kAdds, class Args>
 cudaError_t launch_norm(const Args& args, cudaStream_t stream) {
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  const cudaLaunchConfig_t config{.gridDim = dim3(grid_of(args.rows)),
-                                  .blockDim = dim3(kNormThreads),
-                                  .dynamicSmemBytes = 0,
-                                  .stream = stream,
-                                  .attrs = &attribute,
-                                  .numAttrs = 1};
-  return cudaLaunchKernelEx(&config, norm<kAdds, Args>, args);
+  return launch_grid(norm<kAdds, Args>, {.grid = dim3(grid_of(args.rows)), .threads = kNormThreads}, stream, args);
 }
 
 // The number of this thread in a grid over [0, count).
@@ -273,16 +265,10 @@ int launch(const FiniteArgs& args, std::byte* /*workspace*/, cudaStream_t stream
   if (args.rows == 0) return cudaSuccess;
   constexpr std::int64_t kBlockColumns = 8192;
   const unsigned blocks = args.cols <= kBlockColumns ? 1 : args.cols <= 4 * kBlockColumns ? 4 : 8;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim = {blocks, 1, 1};
-  const cudaLaunchConfig_t config{.gridDim = dim3(blocks, grid_of(args.rows)),
-                                  .blockDim = dim3(kThreads),
-                                  .dynamicSmemBytes = 0,
-                                  .stream = stream,
-                                  .attrs = &attribute,
-                                  .numAttrs = 1};
-  return cudaLaunchKernelEx(&config, find_not_finite, args);
+  return launch_grid(
+      find_not_finite,
+      {.grid = dim3(blocks, grid_of(args.rows)), .threads = kThreads, .cluster = dim3(blocks), .early = false}, stream,
+      args);
 }
 
 int launch(const RopeTableArgs& args, std::byte* /*workspace*/, cudaStream_t stream) {

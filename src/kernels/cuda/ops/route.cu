@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/arithmetic.h"
 #include "kernels/cuda/attention/mma.cuh"
+#include "kernels/cuda/grid.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/ops/norm.cuh"
 
@@ -499,18 +500,12 @@ cudaError_t launch_few(const RouteArgs& args, cudaStream_t stream) {
   if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
       error != cudaSuccess)
     return error;
-  cudaLaunchAttribute attributes[2]{};
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim = {kBlocks, 1, 1};
-  const cudaLaunchConfig_t config{.gridDim = dim3(grid_of(args.tokens, kTokens) * static_cast<unsigned>(kBlocks)),
-                                  .blockDim = dim3(kFewThreads),
-                                  .dynamicSmemBytes = bytes,
-                                  .stream = stream,
-                                  .attrs = attributes,
-                                  .numAttrs = 2};
-  return cudaLaunchKernelEx(&config, kernel, args);
+  return launch_grid(kernel,
+                     {.grid = dim3(grid_of(args.tokens, kTokens) * static_cast<unsigned>(kBlocks)),
+                      .threads = kFewThreads,
+                      .shared = bytes,
+                      .cluster = dim3(kBlocks)},
+                     stream, args);
 }
 
 }  // namespace
