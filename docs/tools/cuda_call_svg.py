@@ -9,6 +9,8 @@ import pathlib
 import sys
 from xml.sax.saxutils import escape
 
+from picture import write_or_check
+
 PICTURE = pathlib.Path(__file__).resolve().parent.parent / "img" / "cuda-call.svg"
 WIDTH, HEIGHT = 1120, 478
 LANES = {"host": (28, "host thread"), "stream": (168, "stream of the GPU"), "memory": (330, "memory of the GPU")}
@@ -120,16 +122,5 @@ def draw():
     return "\n".join(parts)
 
 
-def main():
-    picture = draw()
-    if "--check" not in sys.argv:
-        PICTURE.write_text(picture)
-        return 0
-    if PICTURE.exists() and PICTURE.read_text() == picture:
-        return 0
-    print("docs/img/cuda-call.svg is out of date: docs/tools/cuda_call_svg.py draws it")
-    return 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(draw(), PICTURE, "cuda_call_svg.py"))

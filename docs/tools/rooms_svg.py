@@ -10,6 +10,8 @@ import pathlib
 import sys
 from xml.sax.saxutils import escape
 
+from picture import write_or_check
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PICTURE = ROOT / "docs" / "img" / "rooms.svg"
 WIDTH, HEIGHT, GAP, STEP, MARGIN = 112, 34, 22, 74, 24
@@ -78,16 +80,5 @@ def draw():
     return "\n".join(parts + ["</svg>", ""])
 
 
-def main():
-    picture = draw()
-    if "--check" not in sys.argv:
-        PICTURE.write_text(picture)
-        return 0
-    if PICTURE.exists() and PICTURE.read_text() == picture:
-        return 0
-    print("docs/img/rooms.svg is out of date: docs/tools/rooms_svg.py draws it")
-    return 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(draw(), PICTURE, "rooms_svg.py"))
