@@ -249,8 +249,9 @@ std::vector<std::string> reply_texts(const Tokenizer& tokenizer, const ReplyForm
     if (const auto id = tokenizer.token_to_id(control)) texts[static_cast<std::size_t>(*id)].clear();
   }
   // A part of marks that are text is text.
-  const std::string_view part = format.calls() != nullptr ? format.calls()->part : std::string_view();
-  if (const auto id = format.token_of(part)) texts[static_cast<std::size_t>(*id)] = part;
+  for (const std::string_view part : format.parts()) {
+    if (const auto id = format.token_of(part)) texts[static_cast<std::size_t>(*id)] = part;
+  }
   return texts;
 }
 

@@ -122,7 +122,9 @@ std::vector<std::string_view> CallReader::marks() const {
       found = {row.close, row.section_close, row.open};
       if (row.opens_by_name) found.push_back(row.name_open);
       break;
-    case State::arguments:  // JSON tells where it ends
+    case State::arguments:  // JSON tells where it ends, and keywords where a text does
+      if (row.style == ArgumentStyle::keywords) found = {row.value_open};
+      break;
     case State::member:
       break;
   }
@@ -187,7 +189,12 @@ bool CallReader::apply(std::string_view mark, const EmitReplyEvent& emit) {
     case State::attribute:
     case State::value:
       return apply_to_elements(mark, emit);
-    case State::arguments:
+    case State::arguments: {
+      if (mark != syntax_->value_open || syntax_->style != ArgumentStyle::keywords) return false;
+      std::string json;
+      keywords_.quote(json);
+      return take_keywords(json, emit);
+    }
     case State::member:
       return false;
   }
@@ -297,20 +304,53 @@ bool CallReader::take(char c, const EmitReplyEvent& emit) {
       attribute_ += c;
       return true;
     case State::tail:
-      return kTail.find(c) != std::string_view::npos;
+      return take_tail(c);
     case State::value:
       return true;  // taken in pieces
   }
   return false;
 }
 
+// Behind the arguments the next call of a series may follow.
+bool CallReader::take_tail(char c) {
+  if (kTail.find(c) != std::string_view::npos) return true;
+  const bool series = syntax_->style == ArgumentStyle::keywords && syntax_->objects != CallObjects::one;
+  if (!series || (c != ',' && !is_name({&c, 1}))) return false;
+  open_call();
+  raw_ += c;
+  return take_name(c);
+}
+
 bool CallReader::take_name(char c) {
+  // Brackets and commas of a series.
+  const bool series = syntax_->style == ArgumentStyle::keywords && syntax_->objects != CallObjects::one;
+  if (series && trimmed(name_).empty() && (c == '[' || c == ',')) return true;
   name_ += c;
   const std::string_view name = trimmed(name_);
   return name.empty() ? name_.size() <= kLongestName : is_name(name) && name_.size() <= 2 * kLongestName;
 }
 
+// False: it is no JSON object.
+bool CallReader::take_keywords(std::string_view json, const EmitReplyEvent& emit) {
+  std::string out;
+  for (const char c : json) {
+    if (json_.complete() || !json_.push(c, out)) {
+      writer_.put(out, emit);
+      end_arguments(emit);
+      return false;
+    }
+  }
+  writer_.put(out, emit);
+  if (json_.complete()) end_arguments(emit);
+  return true;
+}
+
 bool CallReader::take_argument(char c, const EmitReplyEvent& emit) {
+  if (syntax_->style == ArgumentStyle::keywords) {
+    std::string json;
+    keywords_.push(c, json);
+    return take_keywords(json, emit);
+  }
   if (writer_.empty() && is_space(c)) return true;
   std::string out;
   const bool begins_list = writer_.empty() && c == '[';
@@ -349,7 +389,7 @@ bool CallReader::take_member(char c, const EmitReplyEvent& emit) {
     return false;
   }
   if (begins) {
-    member_ = key_ == "name"                                ? Member::name
+    member_ = key_ == "name" || key_ == "tool_name"         ? Member::name
               : key_ == "arguments" || key_ == "parameters" ? Member::arguments
                                                             : Member::other;
     value_.clear();
@@ -404,10 +444,12 @@ void CallReader::begin_value(const EmitReplyEvent& emit) {
   begun_ = false;
   key_ = trimmed(key_);
   repeats_ = !keys_.insert(key_).second;
-  const std::string_view attribute = trimmed(attribute_);
+  const std::string_view word = trimmed(attribute_);
+  const TypeWords& words = syntax_->type_words;
   types_ = tools_.types_of(name_, key_);
-  if (attribute == "false") types_ = {true, true, true, true, true, true, true};
-  streams_ = attribute == "true" || types_.only_text();
+  const bool other = !word.empty() && std::find(words.others.begin(), words.others.end(), word) != words.others.end();
+  if (other) types_ = {true, true, true, true, true, true, true};
+  streams_ = (!word.empty() && word == words.text) || (!other && types_.only_text());
   if (repeats_) return;
   writer_.put((writer_.empty() ? "{\"" : ", \"") + escaped_text(key_) + "\": " + (streams_ ? "\"" : ""), emit);
 }
@@ -441,6 +483,7 @@ void CallReader::open_call() {
   id_.clear();
   keys_.clear();
   json_ = {};
+  keywords_ = {};
   had_call_ = false;
   if (syntax_->style == ArgumentStyle::calls) {
     state_ = State::list;
@@ -452,13 +495,13 @@ void CallReader::open_call() {
 // False: there is no name.
 bool CallReader::start(const EmitReplyEvent& emit) {
   const bool given = syntax_->ids == CallIds::given;
-  std::string id(trimmed(given ? name_ : id_));
+  std::string id(trimmed(given ? name_ : syntax_->ids == CallIds::nine ? id_ : std::string()));
   name_ = given ? name_in_id(trimmed(name_)) : trimmed(name_);
   if (!is_name(name_)) return false;
   writer_.start(name_, std::move(id), syntax_->ids, emit);
   raw_.clear();
   state_ = syntax_->style == ArgumentStyle::elements ? State::keys : State::arguments;
-  return true;
+  return syntax_->style != ArgumentStyle::keywords || take_keywords("{", emit);
 }
 
 void CallReader::begin(std::string_view name, const EmitReplyEvent& emit) {

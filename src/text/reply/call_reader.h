@@ -11,6 +11,7 @@
 
 #include "text/reply/call_syntax.h"
 #include "text/reply/json_cursor.h"
+#include "text/reply/keyword_cursor.h"
 #include "text/reply/reply_event.h"
 #include "text/reply/tool_schemas.h"
 
@@ -52,7 +53,7 @@ class CallReader {
   // Behind a mark that opens calls.
   [[nodiscard]] bool inside() const { return state_ != State::outside; }
   // In what is content up to its mark.
-  [[nodiscard]] bool in_value() const { return state_ == State::value; }
+  [[nodiscard]] bool in_value() const { return state_ == State::value || keywords_.in_marks(); }
   // The marks that count here.
   [[nodiscard]] std::vector<std::string_view> marks() const;
   // Text without such marks. What is not taken, because the calls have ended, comes back.
@@ -79,7 +80,7 @@ class CallReader {
     lead,       // of a call, until name_open
     name,       // until name_end
     id,         // behind id_open, until name_end
-    arguments,  // a JSON object
+    arguments,  // a JSON object, or keywords
     list,       // objects {"name", "arguments"}, between them
     member,     // in such an object
     keys,       // between elements
@@ -92,6 +93,8 @@ class CallReader {
   bool take(char c, const EmitReplyEvent& emit);
   bool take_name(char c);
   bool take_argument(char c, const EmitReplyEvent& emit);
+  bool take_keywords(std::string_view json, const EmitReplyEvent& emit);
+  bool take_tail(char c);
   bool take_list(char c);
   bool take_member(char c, const EmitReplyEvent& emit);
   void put_member(std::string_view piece, const EmitReplyEvent& emit);
@@ -120,6 +123,7 @@ class CallReader {
   std::string spilled_;    // text that take_text() gives back
   std::string name_, id_;
   JsonCursor json_;
+  KeywordCursor keywords_;  // of ArgumentStyle::keywords, whose JSON json_ follows
   // Of an element.
   std::set<std::string> keys_;  // those that the call has
   std::string key_, attribute_, value_;

@@ -8,6 +8,8 @@ namespace {
 
 using enum ArgumentStyle;
 
+constexpr TypeWords kTrueOrFalse = {.text = "true", .others = {"false"}};
+
 // As published.
 constexpr std::array kSyntaxes = {
     // Qwen 2.5 and 3, Qwen3-Next, Granite 4, MiMo, Bielik, Hermes.
@@ -68,6 +70,29 @@ constexpr std::array kSyntaxes = {
                .key_open = "<parameter name=\"",
                .key_close = "\">",
                .value_close = "</parameter>"},
+    // Solar Open 2.
+    CallSyntax{.name = "solar",
+               .style = elements,
+               .open = "<|tool_call:start|>",
+               .close = "<|tool_call:end|>",
+               .key_open = "<|tool_arg:start|>",
+               .key_close = "<|tool_arg:value|>",
+               .value_close = "<|tool_arg:end|>"},
+    // Kimi K3, which counts the calls of a reply.
+    CallSyntax{.name = "kimi-k3",
+               .style = elements,
+               .section_open = "<|open|>tools<|sep|>",
+               .section_close = "<|close|>tools<|sep|>",
+               .open = "<|open|>call tool=\"",
+               .close = "<|close|>call<|sep|>",
+               .name_end = "\"<|sep|>",
+               .id_open = "\" index=\"",
+               .key_open = "<|open|>argument key=\"",
+               .key_close = "\" type=\"",
+               .value_open = "\"<|sep|>",
+               .value_close = "<|close|>argument<|sep|>",
+               .parts = {"<|open|>", "<|sep|>", "<|close|>"},
+               .type_words = {.text = "string", .others = {"number", "boolean", "object", "array", "null"}}},
     // DeepSeek V3.2, and V4, whose section has another name.
     CallSyntax{.name = "deepseek-v3.2",
                .style = elements,
@@ -80,8 +105,8 @@ constexpr std::array kSyntaxes = {
                .key_close = "\" string=\"",
                .value_open = "\">",
                .value_close = "</｜DSML｜parameter>",
-               .part = "｜DSML｜",
-               .says_text = true},
+               .parts = {"｜DSML｜"},
+               .type_words = kTrueOrFalse},
     CallSyntax{.name = "deepseek-v4",
                .style = elements,
                .section_open = "<｜DSML｜tool_calls>",
@@ -93,8 +118,8 @@ constexpr std::array kSyntaxes = {
                .key_close = "\" string=\"",
                .value_open = "\">",
                .value_close = "</｜DSML｜parameter>",
-               .part = "｜DSML｜",
-               .says_text = true},
+               .parts = {"｜DSML｜"},
+               .type_words = kTrueOrFalse},
     // DeepSeek V3.1.
     CallSyntax{.name = "deepseek-v3.1",
                .style = object,
@@ -136,15 +161,59 @@ constexpr std::array kSyntaxes = {
     // Nemotron Nano 2.
     CallSyntax{
         .name = "nemotron", .style = calls, .open = "<TOOLCALL>", .close = "</TOOLCALL>", .objects = CallObjects::list},
+    // Hunyuan A13B.
+    CallSyntax{.name = "hunyuan-a13b",
+               .style = calls,
+               .open = "<tool_calls>",
+               .close = "</tool_calls>",
+               .objects = CallObjects::list},
     // MiniMax M1, Apriel.
     CallSyntax{.name = "tool-calls",
                .style = calls,
                .open = "<tool_calls>",
                .close = "</tool_calls>",
                .objects = CallObjects::lines},
+    // Command A and R7B.
+    CallSyntax{.name = "cohere",
+               .style = calls,
+               .open = "<|START_ACTION|>",
+               .close = "<|END_ACTION|>",
+               .objects = CallObjects::list,
+               .members = {.name = "tool_name", .arguments = "parameters", .number = "tool_call_id"}},
+    // Phi-4-mini.
+    CallSyntax{.name = "phi",
+               .style = calls,
+               .open = "<|tool_call|>",
+               .close = "<|/tool_call|>",
+               .objects = CallObjects::list},
+    // Granite 3.
+    CallSyntax{.name = "granite", .style = calls, .open = "<|tool_call|>", .objects = CallObjects::list},
+    // LFM 2 and 2.5.
+    CallSyntax{.name = "lfm",
+               .style = keywords,
+               .open = "<|tool_call_start|>",
+               .close = "<|tool_call_end|>",
+               .name_end = "(",
+               .objects = CallObjects::list},
+    // OLMo 3.
+    CallSyntax{.name = "olmo",
+               .style = keywords,
+               .open = "<function_calls>",
+               .close = "</function_calls>",
+               .name_end = "(",
+               .objects = CallObjects::lines},
+    // Gemma 4.
+    CallSyntax{.name = "gemma",
+               .style = keywords,
+               .open = "<|tool_call>",
+               .close = "<tool_call|>",
+               .name_open = "call:",
+               .name_end = "{",
+               .value_open = "<|\"|>",
+               .value_close = "<|\"|>"},
     // GigaChat 3.1, and 3.0, where a call is a message of a role.
     CallSyntax{.name = "gigachat", .style = calls, .open = "<|function_call|>"},
-    CallSyntax{.name = "gigachat-v3", .style = calls, .open = "function call<|role_sep|>\n", .part = "<|role_sep|>"},
+    CallSyntax{.name = "gigachat-v3", .style = calls, .open = "function call<|role_sep|>\n", .parts = {"<|role_sep|>"}},
     // Functionary 3.1.
     CallSyntax{.name = "functionary", .style = object, .open = "<function=", .close = "</function>", .name_end = ">"},
     // Llama 3.1 to 3.3: an object without marks.

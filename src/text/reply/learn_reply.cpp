@@ -17,16 +17,18 @@ constexpr std::string_view kThought = "probe-thought";
 constexpr std::string_view kResult = "probe-result";
 constexpr std::string_view kSpace = " \t\r\n";
 
-// Templates differ in what they take: one call a turn, no reasoning, arguments as text, ids of one form.
+// Templates differ in what they take: one call a turn, no reasoning, arguments as text, ids of one form, texts without
+// quotes.
 struct Shape {
   bool two_calls, reasoning, text_arguments, numbered_ids;
+  bool plain = false;
 };
 constexpr std::array kShapes = {
-    Shape{true, true, false, false}, Shape{true, true, false, true},   Shape{true, false, false, false},
-    Shape{true, false, false, true}, Shape{false, true, false, false}, Shape{false, false, false, false},
-    Shape{true, true, true, false},  Shape{true, true, true, true},    Shape{true, false, true, false},
-    Shape{false, true, true, false}, Shape{false, false, true, false},
-};
+    Shape{true, true, false, false},        Shape{true, true, false, true},   Shape{true, false, false, false},
+    Shape{true, false, false, true},        Shape{false, true, false, false}, Shape{false, false, false, false},
+    Shape{true, true, true, false},         Shape{true, true, true, true},    Shape{true, false, true, false},
+    Shape{false, true, true, false},        Shape{false, false, true, false}, Shape{true, true, false, false, true},
+    Shape{false, false, false, false, true}};
 
 struct ProbeCall {
   std::string name;
@@ -34,9 +36,9 @@ struct ProbeCall {
 };
 
 std::vector<ProbeCall> probe_calls(const Shape& shape) {
+  const char* const words = shape.plain ? "some plain words" : "a \"quoted\" <word> {or}\n'two' \\ 天";
   std::vector<ProbeCall> calls = {
-      {"probe_first",
-       {{"words", "a \"quoted\" <word> {or}\n'two' \\ 天"}, {"count", 7}, {"list", OrderedJson::array({1, 2})}}}};
+      {"probe_first", {{"words", words}, {"count", 7}, {"list", OrderedJson::array({1, 2})}}}};
   if (shape.two_calls) calls.push_back({"probe_second", {{"words", "b"}}});
   return calls;
 }
@@ -84,6 +86,12 @@ std::string_view turn_of(std::string_view text) {
 
 bool reads_back(const CallSyntax& syntax, std::string_view turn, const Shape& shape) {
   if (turn.find(syntax.section_open) == turn.npos || turn.find(syntax.open) == turn.npos) return false;
+  if (turn.find(syntax.close) == turn.npos) return false;
+  // Readers take a list for objects and objects for a list; which is written, its first character tells.
+  if (syntax.style == ArgumentStyle::calls) {
+    const std::size_t first = turn.find_first_not_of(kSpace, turn.find(syntax.open) + syntax.open.size());
+    if ((syntax.objects == CallObjects::list) != (first != turn.npos && turn[first] == '[')) return false;
+  }
   ReplyFormat format;
   format.read_calls(syntax);
   std::vector<ProbeCall> found;

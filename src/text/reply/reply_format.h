@@ -2,6 +2,7 @@
 // thread share it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -15,9 +16,11 @@
 
 namespace moracle {
 
-// Around reasoning.
+// Around reasoning, and what stands around the answer, which is none of it.
 struct ReasoningMarks {
   std::string_view open, close;
+  std::array<std::string_view, 3> beside{};
+  std::array<std::string_view, 3> parts{};  // of these marks; where they are tokens, marks are text with them
 };
 // Pairs that published models write.
 [[nodiscard]] std::span<const ReasoningMarks> reasoning_marks();
@@ -39,6 +42,8 @@ class ReplyFormat {
   // Of Kind::think.
   [[nodiscard]] const std::string& open() const { return open_; }
   [[nodiscard]] const std::string& close() const { return close_; }
+  // Marks beside the answer, which are left out of it.
+  [[nodiscard]] std::span<const std::string_view> beside() const { return beside_; }
 
   // Calls of tools are read, too, whose marks the tokenizer may have as tokens. Harmony has its own kind.
   // Null: all are found in text.
@@ -53,16 +58,23 @@ class ReplyFormat {
   [[nodiscard]] std::string_view mark_of(std::int32_t id) const;
   [[nodiscard]] bool is_token(std::string_view mark) const { return token_of(mark).has_value(); }
   [[nodiscard]] std::optional<std::int32_t> token_of(std::string_view mark) const;
+  // Whether the mark, which is a token, is text of longer marks.
+  [[nodiscard]] bool is_part(std::string_view mark) const;
+  [[nodiscard]] std::span<const std::string_view> parts() const { return parts_; }
 
   // Whether marks are tokens: the model was made to write them.
   [[nodiscard]] bool has_tokens() const { return !tokens_.empty(); }
 
  private:
   void add_token(std::string_view mark, const Tokenizer* tokenizer);
+  void add_parts(std::span<const std::string_view> parts, const Tokenizer* tokenizer);
+  void add_reasoning(const ReasoningMarks& marks, const Tokenizer* tokenizer);
 
   Kind kind_ = Kind::think;
   std::string open_ = "<think>";
   std::string close_ = "</think>";
+  std::vector<std::string_view> beside_;
+  std::vector<std::string_view> parts_;
   const CallSyntax* calls_ = nullptr;
   std::vector<std::pair<std::int32_t, std::string>> tokens_;
 };

@@ -82,7 +82,7 @@ void ReplyReader::text(std::string_view piece, const Emit& emit) {
 }
 
 void ReplyReader::mark(std::string_view mark, const Emit& emit) {
-  if (calls_ && mark == format_.calls()->part) return text(mark, emit);
+  if (format_.is_part(mark)) return text(mark, emit);
   scan(emit, true);
   if (!ended()) apply(mark, emit);
 }
@@ -133,8 +133,9 @@ std::vector<std::string_view> ReplyReader::text_marks() const {
     marks.assign(harmony::kMarks.begin(), harmony::kMarks.end());
   } else if (state_ == State::reasoning) {
     marks.emplace_back(format_.close());
-  } else if (calls_) {
-    marks = calls_->marks();
+  } else {
+    if (calls_) marks = calls_->marks();
+    if (!in_calls()) marks.insert(marks.end(), format_.beside().begin(), format_.beside().end());
   }
   std::erase_if(marks, [this](std::string_view mark) { return format_.is_token(mark); });
   return marks;
@@ -237,6 +238,8 @@ void ReplyReader::apply(std::string_view mark, const Emit& emit) {
   } else if (mark == format_.close() && state_ == State::reasoning) {
     state_ = State::answer;
     begin_part(Part::answer, true);
+  } else if (const auto beside = format_.beside(); std::find(beside.begin(), beside.end(), mark) != beside.end()) {
+    if (state_ == State::begin) state_ = State::answer;
   } else {  // it marks nothing here
     if (state_ == State::begin) state_ = State::answer;
     put(mark, emit);

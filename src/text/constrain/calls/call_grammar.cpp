@@ -23,10 +23,19 @@ ToolSchemas types_of(const CallRules& rules) {
   return ToolSchemas(tools);
 }
 
-// Whether strings of JSON may hold the mark behind them.
-bool ends_by_text(const ReplyFormat& format) {
+// How the syntax writes values.
+ValueForm form_of(const ReplyFormat& format) {
   const CallSyntax& row = *format.calls();
-  return row.style == ArgumentStyle::elements && !format.is_token(row.value_close);
+  const bool by_text = !format.is_token(row.value_close);
+  ValueForm form;
+  if (row.style == ArgumentStyle::elements) form.escapes_less = by_text;
+  if (row.style != ArgumentStyle::keywords) return form;
+  form.python = row.value_open.empty();
+  if (form.python) return form;
+  form.text_mark = mark_expression(format, row.value_open);
+  form.bare_names = true;
+  if (by_text) form.barred = row.value_open;
+  return form;
 }
 
 class CallGrammarWriter {
@@ -36,11 +45,11 @@ class CallGrammarWriter {
         format_(format),
         row_(*format.calls()),
         types_(types_of(rules)),
-        grammar_(ends_by_text(format)),
         gap_(grammar_.rule(gap_expression())),
         space_(space_expression(grammar_)) {}
 
   Result<std::string> write() {
+    grammar_.use(form_of(format_));
     if (row_.style == ArgumentStyle::channels) {
       MORACLE_ASSIGN(const std::string message, channel_message());
       return grammar_.text(message);
@@ -49,6 +58,7 @@ class CallGrammarWriter {
     if (!rules_.holds_all()) return grammar_.text(opened(body));
     std::vector<std::string> replies = {series(body)};
     if (!rules_.must) {
+      grammar_.use({.escapes_less = form_of(format_).escapes_less});
       MORACLE_ASSIGN(std::string answer, add_output_rules(*rules_.answer, grammar_));
       replies.push_back(std::move(answer));
     }
@@ -60,12 +70,17 @@ class CallGrammarWriter {
 
   Result<std::string> add_arguments(const ToolForm& tool, const OrderedJson& schema, GrammarText& grammar) const {
     if (row_.style == ArgumentStyle::elements) return ElementRules(format_, types_, grammar).write(tool.name, schema);
+    if (row_.style == ArgumentStyle::keywords) {
+      const bool python = row_.value_open.empty();
+      return add_keyword_rules(schema, python ? '=' : ':', python ? ')' : '}', grammar);
+    }
     return add_schema_rules(schema, grammar);
   }
 
   Result<std::string> arguments_of(const ToolForm& tool) {
     const HoldSchema hold = [&](const OrderedJson& schema) -> Result<> {
-      GrammarText trial(ends_by_text(format_));
+      GrammarText trial;
+      trial.use(form_of(format_));
       auto added = add_arguments(tool, schema, trial);
       if (!added.ok()) return std::move(added).error();
       return Ok{};
@@ -79,7 +94,12 @@ class CallGrammarWriter {
 
   // The name, its arguments, and what stands around them up to the call's last mark.
   [[nodiscard]] std::string named_call(const ToolForm& tool, const std::string& arguments) const {
-    const std::string id = row_.id_open.empty() ? "" : fmt::format("({} {})?", mark(row_.id_open), nine_letters());
+    std::string id;
+    if (!row_.id_open.empty() && row_.ids == CallIds::nine) {
+      id = fmt::format("({} {})?", mark(row_.id_open), nine_letters());
+    } else if (!row_.id_open.empty()) {
+      id = fmt::format("{} [1-9] [0-9]{{0,2}}", mark(row_.id_open));
+    }
     const bool numbered = row_.ids == CallIds::given;
     const std::string name =
         numbered ? fmt::format("\"functions.\" {} \":\" (\"0\" | [1-9] [0-9]{{0,2}})", ebnf_literal(tool.name))
@@ -95,9 +115,16 @@ class CallGrammarWriter {
         row_.ids == CallIds::nine
             ? fmt::format(R"(({0} "," {0} "\"id\"" {0} ":" {0} "\"" {1} "\"")?)", space_, nine_letters())
             : "";
-    return fmt::format(
-        R"("{{" {0} "\"name\"" {0} ":" {0} {1} {0} "," {0} "\"arguments\"" {0} ":" {0} {2} {3} {0} "}}")", space_,
-        ebnf_literal('"' + tool.name + '"'), arguments, id);
+    const auto member = [&](std::string_view name, const std::string& value) {
+      return fmt::format("\"\\\"\" {1} \"\\\"\" {0} \":\" {0} {2}", space_, ebnf_literal(name), value);
+    };
+    const CallMembers& names = row_.members;
+    const std::string comma = fmt::format("{0} \",\" {0}", space_);
+    const std::string number =
+        names.number.empty() ? "" : member(names.number, R"("\"" ("0" | [1-9] [0-9]{0,2}) "\"")") + " " + comma;
+    return fmt::format(R"("{{" {0} {1} {2} {3} {4} {5} {0} "}}")", space_, number,
+                       member(names.name, ebnf_literal('"' + tool.name + '"')), comma,
+                       member(names.arguments, arguments), id);
   }
 
   // Of any tool: what stands between name_open and the call's last mark, or, in an object, the object.
@@ -115,7 +142,8 @@ class CallGrammarWriter {
   }
 
   [[nodiscard]] std::string between_marks(const std::string& body) const {
-    if (row_.style != ArgumentStyle::calls) {
+    const bool series = row_.objects != CallObjects::one;
+    if (row_.style != ArgumentStyle::calls && !series) {
       if (row_.name_open.empty()) return body;
       const std::string lead = row_.lead.empty() ? gap_ : ebnf_literal(row_.lead);
       return fmt::format("{} {} {}", lead, mark(row_.name_open), body);
@@ -140,8 +168,7 @@ class CallGrammarWriter {
   // All calls of a reply.
   std::string series(const std::string& body) {
     if (!row_.section_open.empty()) return section(body);
-    const bool whole = row_.style == ArgumentStyle::calls && row_.objects != CallObjects::one;
-    return whole ? call(body) : several(call(body), gap_);
+    return row_.objects != CallObjects::one ? call(body) : several(call(body), gap_);
   }
 
   // From any mark that opens calls.

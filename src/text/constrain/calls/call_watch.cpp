@@ -95,7 +95,7 @@ class CallWatch final : public Constraint {
     if (opens || closes || !format().mark_of(id).empty()) {
       if (opens) place_ = Place::reasoning;
       if (closes || place_ == Place::begin) place_ = Place::answer;
-      if (opens || closes || format().mark_of(id) != format().calls()->part) return tail_.clear();
+      if (opens || closes || !format().is_part(format().mark_of(id))) return tail_.clear();
     }
     tail_ += vocabulary.text_of(id);
     while (in_text() && step()) {

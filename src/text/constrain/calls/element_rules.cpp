@@ -20,13 +20,6 @@ bool is_key(std::string_view key, const CallSyntax& row) {
          kSpace.find(key.back()) == std::string_view::npos && key.find(row.key_close) == std::string_view::npos;
 }
 
-// An expression's texts that have no character of `set`.
-RegexNode without(RegexNode node, const CodeSet& set) {
-  node.set = node.set.without(set);
-  for (RegexNode& part : node.parts) part = without(std::move(part), set);
-  return node;
-}
-
 bool is_bounded(const SchemaFacts& facts, const ValueTypes& types) {
   const bool parts = types.number && facts.number.whole;
   return facts.values || facts.number.low || facts.number.high || facts.number.places || !facts.divisors.empty() ||
@@ -161,6 +154,16 @@ Result<ElementRules::Expression> ElementRules::text_of(const SchemaFacts& facts,
   return Expression(padded(grammar_.rule(grammar_.expression(text, RegexText::plain, std::nullopt))));
 }
 
+// The word that says which type a value has.
+std::string ElementRules::type_word(bool text) const {
+  if (text) return ebnf_literal(row_.type_words.text);
+  std::vector<std::string> words;
+  for (const std::string_view word : row_.type_words.others) {
+    if (!word.empty()) words.push_back(ebnf_literal(word));
+  }
+  return ebnf_either(words);
+}
+
 Result<> ElementRules::add_texts(SchemaReader& reader, const SchemaFacts& facts, const Value& value,
                                  std::vector<std::string>& bodies) {
   if (!facts.values) {
@@ -183,7 +186,7 @@ Result<> ElementRules::add_texts(SchemaReader& reader, const SchemaFacts& facts,
 // Of an argument, with the mark behind it and, where the syntax has one, the word that tells texts.
 Result<ElementRules::Expression> ElementRules::values(SchemaReader& reader, const std::vector<SchemaFacts>& facts,
                                                       const ValueTypes& types) {
-  const bool all_texts = !row_.says_text && types.only_text();
+  const bool all_texts = !says_type() && types.only_text();
   std::vector<SchemaFacts> others;
   for (const SchemaFacts& one : facts) {
     if (one.never || all_texts) continue;
@@ -191,20 +194,20 @@ Result<ElementRules::Expression> ElementRules::values(SchemaReader& reader, cons
     other.types = static_cast<std::uint8_t>(other.types & ~kStringType);
     if (other.types != 0) others.push_back(std::move(other));
   }
-  Value value{.types = types, .mixed = !row_.says_text && !all_texts};
+  Value value{.types = types, .mixed = !says_type() && !all_texts};
   if (value.mixed) value.misread = misread_characters(others, types);
   std::vector<std::string> texts;
   for (const SchemaFacts& one : facts) {
     if (!one.never) MORACLE_TRY(add_texts(reader, one, value, texts));
   }
   const std::string open = mark_expression(format_, row_.value_open) + (row_.padded ? " " + ebnf_literal("\n") : "");
-  const auto lead = [&](const char* word) { return row_.says_text ? ebnf_literal(word) + " " + open : open; };
+  const auto lead = [&](bool text) { return says_type() ? type_word(text) + " " + open : open; };
   std::vector<std::string> bodies;
-  if (!texts.empty()) bodies.push_back(lead("true") + " " + ebnf_either(texts));
+  if (!texts.empty()) bodies.push_back(lead(true) + " " + ebnf_either(texts));
   auto json =
       others.empty() ? Result<std::string>(Error{.code = "schema.empty"}) : add_facts_rules(reader, others, grammar_);
   if (!json.ok() && json.error().code != "schema.empty") return std::move(json).error();
-  if (json.ok()) bodies.push_back(lead("false") + " " + padded(*json));
+  if (json.ok()) bodies.push_back(lead(false) + " " + padded(*json));
   return bodies.empty() ? Expression() : Expression(ebnf_either(bodies));
 }
 
@@ -214,7 +217,7 @@ Result<ElementRules::Expression> ElementRules::element(const std::string& tool, 
   MORACLE_ASSIGN(const std::vector<SchemaFacts> facts, reader.alternatives(refs));
   MORACLE_ASSIGN(const Expression value, values(reader, facts, types_.types_of(tool, key)));
   if (!value) return Expression();
-  const bool apart = !row_.value_open.empty() && !row_.says_text;
+  const bool apart = !row_.value_open.empty() && !says_type();
   return Expression(grammar_.rule(fmt::format("{} {} {} {} {} {}", mark_expression(format_, row_.key_open),
                                               ebnf_literal(key), mark_expression(format_, row_.key_close),
                                               apart ? gap_expression() : "", *value, gap_expression())));

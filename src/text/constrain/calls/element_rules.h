@@ -46,6 +46,8 @@ class ElementRules {
   [[nodiscard]] std::string padded(const std::string& value) const;
   std::string free_text(std::int64_t least, const CodeSet& not_first);
   std::string text_to_close();
+  [[nodiscard]] bool says_type() const { return !row_.type_words.text.empty(); }
+  [[nodiscard]] std::string type_word(bool text) const;
   [[nodiscard]] bool close_is_text() const { return !format_.is_token(row_.value_close); }
   [[nodiscard]] CodeSet characters() const;
   // The first character of the mark behind a value, where that is text.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/json/document.h"
 #include "base/unicode/utf8.h"
 
 namespace moracle {
@@ -199,6 +200,7 @@ std::string GrammarText::characters(const CodeSet& set, RegexText as) {
   if (as == RegexText::plain) return ebnf_set(set);
   const CodeSet special = escaped_characters();
   const CodeSet plain = set.without(special);
+  if (!has_escapes()) return ebnf_set(plain);
   std::vector<std::string> bodies;
   if (!plain.empty()) bodies.push_back(ebnf_set(plain));
   const CodeSet spelled_out = special.without(set.complement());
@@ -209,15 +211,49 @@ std::string GrammarText::characters(const CodeSet& set, RegexText as) {
 }
 
 CodeSet GrammarText::escaped_characters() const {
+  if (!has_escapes()) {
+    const auto first = form_.barred.empty() ? U'\0' : static_cast<char32_t>(form_.barred.front());
+    return first == 0 ? CodeSet{} : CodeSet{{first, first}};
+  }
   CodeSet special = {{0, 0x1F}, {'"', '"'}, {'\\', '\\'}};
-  if (escapes_less_) special.add({'<', '<'});
+  if (form_.escapes_less) special.add({'<', '<'});
   return special;
 }
 
 std::string GrammarText::json_literal(std::string_view json) const {
   std::string text;
-  for (const char c : json) text += escapes_less_ && c == '<' ? escaped('<') : std::string(1, c);
+  for (const char c : json) text += form_.escapes_less && c == '<' ? escaped('<') : std::string(1, c);
   return ebnf_literal(text);
+}
+
+void GrammarText::use(ValueForm form) {
+  form_ = std::move(form);
+  suffix_.clear();
+  if (form_.escapes_less) suffix_ += "_less";
+  if (!has_escapes()) suffix_ += "_marked";
+  if (form_.python) suffix_ += "_python";
+}
+
+bool GrammarText::can_write(std::string_view text) const {
+  return form_.barred.empty() || text.find(form_.barred) == std::string_view::npos;
+}
+
+std::string GrammarText::quote() const {
+  return has_escapes() ? ebnf_literal("\"") : form_.text_mark;
+}
+
+std::string GrammarText::name_literal(const std::string& name, bool bare) const {
+  const bool word = !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
+    return is_plain(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.';
+  });
+  if (word && (bare || form_.bare_names)) return ebnf_literal(name);
+  if (!has_escapes()) return fmt::format("{0} {1} {0}", quote(), ebnf_literal(name));
+  return json_literal(OrderedJson(name).dump(-1, ' ', false, OrderedJson::error_handler_t::replace));
+}
+
+std::string GrammarText::word(std::string_view json) const {
+  if (!form_.python) return ebnf_literal(json);
+  return ebnf_literal(json == "null" ? "None" : json == "true" ? "True" : "False");
 }
 
 Result<> GrammarText::check_repeats() const {
@@ -271,7 +307,7 @@ std::string GrammarText::repeated(const RegexNode& node, RegexText as, Follow fo
 
 std::string GrammarText::loop(const RegexNode& node, RegexText as, std::string_view follow) {
   const RegexNode& part = node.parts.front();
-  const std::string use = fmt::format("loop {} {} {}", static_cast<int>(as), key_of(part), follow);
+  const std::string use = fmt::format("loop {}{} {} {}", static_cast<int>(as), suffix_, key_of(part), follow);
   const auto [place, fresh] = uses_.try_emplace(use, "");
   if (fresh) {
     place->second = reserve();

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -30,11 +31,20 @@ enum class RegexText : unsigned char {
   json_string,  // a JSON string without its quotes: some of them escaped
 };
 
+// How values of JSON are written.
+struct ValueForm {
+  bool escapes_less = false;  // strings spell "<" as an escape, so that no mark of a reply stands in them
+  std::string text_mark{};    // an expression of the mark around texts, which have no escapes; empty: JSON's strings
+  std::string barred{};       // the mark, where it is text: those texts have none of its first character
+  bool bare_names = false;    // names of members are words, where they can be
+  bool python = false;        // None, True and False
+};
+
 // Names of rules are given out; an expression may name rules, also ones that are defined later.
 class GrammarText {
  public:
-  // With `escapes_less`, strings of JSON spell "<" as an escape, so that no mark of a reply stands in them.
-  explicit GrammarText(bool escapes_less = false) : escapes_less_(escapes_less) {}
+  // Values are written as JSON until use() says otherwise.
+  void use(ValueForm form);
 
   // A rule of this body, made once for each body; its name.
   std::string rule(const std::string& body);
@@ -52,8 +62,19 @@ class GrammarText {
   std::string expression(const RegexNode& node, RegexText as, std::optional<std::string_view> follow);
   // A literal of JSON's text.
   [[nodiscard]] std::string json_literal(std::string_view json) const;
-  // What a string of JSON spells as an escape.
+  // What a string spells as an escape, or does not hold where it has none.
   [[nodiscard]] CodeSet escaped_characters() const;
+  // What stands around a string.
+  [[nodiscard]] std::string quote() const;
+  [[nodiscard]] bool has_escapes() const { return form_.text_mark.empty(); }
+  // A member's name; `bare`: as a word, where it can be one.
+  [[nodiscard]] std::string name_literal(const std::string& name, bool bare = false) const;
+  // Whether the text can stand in a string.
+  [[nodiscard]] bool can_write(std::string_view text) const;
+  // The name of a rule that depends on how values are written.
+  [[nodiscard]] std::string named(std::string_view name) const { return std::string(name) + suffix_; }
+  // "null", "true" or "false".
+  [[nodiscard]] std::string word(std::string_view json) const;
 
   // All rules, the first one "root" of this body.
   [[nodiscard]] std::string text(const std::string& root) const;
@@ -80,7 +101,8 @@ class GrammarText {
   std::map<std::string, std::string, std::less<>> rules_;  // bodies by name
   std::map<std::string, std::string, std::less<>> names_;  // of rules by body
   std::map<std::string, std::string, std::less<>> uses_;   // names of rules by use and body
-  bool escapes_less_;
+  ValueForm form_;
+  std::string suffix_;  // of names, by the form
   std::size_t next_ = 0;
   std::size_t bytes_ = 0;
   std::int64_t spelled_out_ms_ = 0;

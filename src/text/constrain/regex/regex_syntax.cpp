@@ -319,4 +319,10 @@ RegexNode whole(const Regex& regex) {
   return joined(regex, true);
 }
 
+RegexNode without(RegexNode node, const CodeSet& set) {
+  node.set = node.set.without(set);
+  for (RegexNode& part : node.parts) part = without(std::move(part), set);
+  return node;
+}
+
 }  // namespace moracle

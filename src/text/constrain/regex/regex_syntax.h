@@ -61,6 +61,9 @@ struct LengthRange {
 // The node with texts of `least` to `most` characters alone; empty: the tree has no such form.
 [[nodiscard]] std::optional<RegexNode> bounded(const RegexNode& node, LengthRange range);
 
+// The node's texts that have no character of the set.
+[[nodiscard]] RegexNode without(RegexNode node, const CodeSet& set);
+
 // Whether the whole of a text matches.
 [[nodiscard]] bool matches(const RegexNode& node, std::string_view utf8);
 

@@ -20,7 +20,7 @@ namespace moracle {
 [[nodiscard]] std::string any_value_expression(GrammarText& grammar);
 [[nodiscard]] std::string any_object_expression(GrammarText& grammar);
 
-// A value as the one text that spells it.
+// An expression of the one text that spells the value.
 [[nodiscard]] std::string value_literal(const OrderedJson& value, const GrammarText& grammar);
 
 }  // namespace moracle

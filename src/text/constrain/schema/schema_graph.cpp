@@ -41,6 +41,15 @@ std::optional<int> places_of(double divisor) {
   return std::nullopt;
 }
 
+// All texts in the value, one behind the other.
+std::string text_of(const OrderedJson& value) {
+  if (value.is_string()) return value.get<std::string>();
+  std::string all;
+  if (!value.is_structured()) return all;
+  for (const auto& [name, part] : value.items()) all += name + "\n" + text_of(part) + "\n";
+  return all;
+}
+
 }  // namespace
 
 Result<SchemaGraph> SchemaGraph::build(SchemaReader& reader, GrammarText& grammar) {
@@ -114,8 +123,9 @@ Result<> SchemaGraph::add_forms(FormNode& node, const SchemaFacts& facts) {
   }
   if (facts.values) return add_values(node, facts);
   const std::uint8_t types = facts.written_types();
-  if ((types & kNullType) != 0) node.forms.emplace_back(ScalarForm{ebnf_literal("null")});
-  if ((types & kBooleanType) != 0) node.forms.emplace_back(ScalarForm{R"(("true" | "false"))"});
+  if ((types & kNullType) != 0) node.forms.emplace_back(ScalarForm{grammar_->word("null")});
+  if ((types & kBooleanType) != 0)
+    node.forms.emplace_back(ScalarForm{ebnf_either({grammar_->word("true"), grammar_->word("false")})});
   if ((types & kNumberType) != 0) MORACLE_TRY(add_number(node, facts));
   if ((types & kStringType) != 0) MORACLE_TRY(add_text(node, facts));
   if ((types & kArrayType) != 0) MORACLE_TRY(add_list(node, facts));
@@ -128,7 +138,7 @@ Result<> SchemaGraph::add_values(FormNode& node, const SchemaFacts& facts) {
   others.values.reset();
   for (const OrderedJson& value : *facts.values) {
     MORACLE_ASSIGN(const bool held, reader_->holds(others, value));
-    if (!held) continue;
+    if (!held || !grammar_->can_write(text_of(value))) continue;
     std::string literal = value_literal(value, *grammar_);
     MORACLE_TRY(spend(literal.size()));
     node.forms.emplace_back(ScalarForm{std::move(literal)});
@@ -176,13 +186,14 @@ Result<> SchemaGraph::add_text(FormNode& node, const SchemaFacts& facts) {
     node.forms.emplace_back(ScalarForm{string_expression(*grammar_, facts.length.least, facts.length.most)});
     return Ok{};
   }
-  const auto text = bounded(*facts.texts.front().node, {.least = facts.length.least, .most = facts.length.most});
+  auto text = bounded(*facts.texts.front().node, {.least = facts.length.least, .most = facts.length.most});
   if (!text) {
     return unsupported(facts.length.pointer, "lengths that the pattern beside it leaves to one of its parts",
                        "a pattern whose length is in several", "spell the length in the pattern");
   }
+  if (!grammar_->has_escapes()) text = without(*std::move(text), grammar_->escaped_characters());
   if (matchable(*text)) {
-    const std::string quote = ebnf_literal("\"");
+    const std::string quote = grammar_->quote();
     const std::string body = grammar_->expression(*text, RegexText::json_string, quote);
     node.forms.emplace_back(ScalarForm{grammar_->rule(quote + " " + body)});
   }
@@ -216,7 +227,7 @@ Result<> SchemaGraph::add_members(ObjectForm& record, const SchemaFacts& facts, 
     MORACLE_ASSIGN(const bool named, reader_->holds(facts.names, OrderedJson(name)));
     const bool needed = required.contains(name);
     MORACLE_TRY(spend(name.size() + 64));
-    if (refs && named) {
+    if (refs && named && grammar_->can_write(name)) {
       const FormId value = id_of(std::move(*refs));
       record.members.push_back({.name = std::move(name), .value = value, .required = needed});
     } else if (needed) {

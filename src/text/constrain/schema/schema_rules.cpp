@@ -23,10 +23,6 @@ constexpr std::int64_t kMostCountedStates = 5'000;      // of an object whose me
 constexpr std::size_t kMostNameCharacters = 20'000;
 constexpr std::size_t kMostNameNodes = 8;  // each has a mask of all tokens: 35 ms of 131,072
 
-std::string json_text(const std::string& text) {
-  return OrderedJson(text).dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
-}
-
 // Names, by their first characters.
 struct NameTree {
   std::map<char32_t, NameTree> children;
@@ -57,7 +53,7 @@ class OtherNames {
 
   std::string write(NameTree& tree) {
     tree.keep(kMostNameNodes);
-    return grammar_.rule(ebnf_literal("\"") + " " + behind(tree));
+    return grammar_.rule(grammar_.quote() + " " + behind(tree));
   }
 
   [[nodiscard]] bool is_plain(std::u32string_view name) const {
@@ -67,7 +63,7 @@ class OtherNames {
  private:
   std::string behind(const NameTree& tree) {
     std::vector<std::string> bodies;
-    if (!tree.ends) bodies.push_back(ebnf_literal("\""));
+    if (!tree.ends) bodies.push_back(grammar_.quote());
     CodeSet others = plain_;
     CodeSet known;
     for (const auto& [code, child] : tree.children) {
@@ -83,11 +79,10 @@ class OtherNames {
 
   // Any rest and the quote behind it, by a rule that names itself as json_string_rest does.
   std::string rest() {
-    constexpr std::string_view kName = "json_name_rest";
-    if (!grammar_.has(kName)) {
-      grammar_.define(std::string(kName), fmt::format("{} | {} {}", ebnf_literal("\""), ebnf_class(plain_), kName));
-    }
-    return std::string(kName);
+    std::string name = grammar_.named("json_name_rest");
+    if (!grammar_.has(name))
+      grammar_.define(name, fmt::format("{} | {} {}", grammar_.quote(), ebnf_class(plain_), name));
+    return name;
   }
 
   GrammarText& grammar_;
@@ -101,6 +96,29 @@ class SchemaWriter {
 
   Result<std::string> write() {
     const std::string root = name_of(SchemaGraph::kRoot);
+    MORACLE_TRY(write_pending());
+    return root;
+  }
+
+  // The members of objects, each in the manner of a keyword, and the bracket behind them.
+  Result<std::string> write_keywords(char separator, char close) {
+    std::vector<std::string> bodies;
+    for (const Form& form : graph_.node(SchemaGraph::kRoot).forms) {
+      const auto* const record = std::get_if<ObjectForm>(&form);
+      if (record == nullptr) {
+        return Error{
+            .code = "schema.unsupported", .where = "", .wanted = "arguments one by one", .found = "values of them all"};
+      }
+      RecordWriter writer{.schema = *this, .record = *record, .keyword = std::string(1, separator)};
+      MORACLE_ASSIGN(const auto members, writer.write());
+      bodies.push_back(fmt::format("{0} {1} {0} {2}", space_, members.value(), ebnf_literal({&close, 1})));
+    }
+    MORACLE_TRY(write_pending());
+    return grammar_.rule(ebnf_either(bodies));
+  }
+
+ private:
+  Result<> write_pending() {
     while (!pending_.empty()) {
       const FormId id = pending_.back();
       pending_.pop_back();
@@ -109,10 +127,9 @@ class SchemaWriter {
       MORACLE_TRY(grammar_.check_repeats());
       if (grammar_.bytes() > kMostGrammarBytes) return too_complex("a grammar of at most 256 KiB");
     }
-    return root;
+    return Ok{};
   }
 
- private:
   [[nodiscard]] static Error too_complex(std::string wanted) {
     return {.code = "constrain.complex", .wanted = std::move(wanted), .found = "more", .advice = "make it smaller"};
   }
@@ -175,10 +192,6 @@ class SchemaWriter {
     return fmt::format("\"[\" {0} {1} {0} \"]\"", space_, tail);
   }
 
-  std::string pair_of(const std::string& name, FormId value) {
-    return fmt::format("{1} {0} \":\" {0} {2}", space_, name, name_of(value));
-  }
-
   Result<std::string> other_name(const ObjectForm& record) {
     if (record.names) return name_of(*record.names);
     if (record.members.empty()) return string_expression(grammar_);
@@ -205,6 +218,7 @@ class SchemaWriter {
   struct RecordWriter {
     SchemaWriter& schema;
     const ObjectForm& record;
+    std::string keyword{};  // between the name, a word, and the value; empty: as in JSON
     std::map<std::pair<std::size_t, std::int64_t>, std::optional<std::string>> states{};
     bool counts = false;
     std::size_t first_free = 0;  // behind the last required member
@@ -224,7 +238,7 @@ class SchemaWriter {
       if (schema.optional_pairs_ > kMostOptionalPairs) return too_complex("at most 500 optional members");
       if (record.additional) {
         MORACLE_ASSIGN(const std::string name, schema.other_name(record));
-        other = schema.grammar_.rule(schema.pair_of(name, *record.additional));
+        other = schema.grammar_.rule(pair_of(name, *record.additional));
       }
       for (std::size_t i = 0; i < record.members.size(); ++i) {
         if (record.members[i].required) first_free = i + 1;
@@ -275,9 +289,14 @@ class SchemaWriter {
       return rest ? Expression(out + " " + *rest) : rest;
     }
 
+    [[nodiscard]] std::string pair_of(const std::string& name, FormId value) const {
+      const std::string between = keyword.empty() ? fmt::format("{0} \":\" {0}", schema.space_) : ebnf_literal(keyword);
+      return fmt::format("{} {} {}", name, between, schema.name_of(value));
+    }
+
     [[nodiscard]] std::string member(std::size_t at) const {
       const MemberForm& one = record.members[at];
-      return schema.pair_of(schema.grammar_.json_literal(json_text(one.name)), one.value);
+      return pair_of(schema.grammar_.name_literal(one.name, !keyword.empty()), one.value);
     }
 
     // One or more that no member is named for.
@@ -304,6 +323,12 @@ Result<std::string> add_schema_rules(const OrderedJson& schema, GrammarText& gra
   MORACLE_ASSIGN(SchemaReader reader, SchemaReader::open(schema));
   MORACLE_ASSIGN(const SchemaGraph graph, SchemaGraph::build(reader, grammar));
   return SchemaWriter(graph, grammar).write();
+}
+
+Result<std::string> add_keyword_rules(const OrderedJson& schema, char separator, char close, GrammarText& grammar) {
+  MORACLE_ASSIGN(SchemaReader reader, SchemaReader::open(schema));
+  MORACLE_ASSIGN(const SchemaGraph graph, SchemaGraph::build(reader, grammar));
+  return SchemaWriter(graph, grammar).write_keywords(separator, close);
 }
 
 Result<std::string> add_facts_rules(SchemaReader& reader, const std::vector<SchemaFacts>& facts, GrammarText& grammar) {

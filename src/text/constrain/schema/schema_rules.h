@@ -16,7 +16,10 @@ namespace moracle {
 // allows them in so many words or names none. Errors, with the JSON pointer: those of SchemaReader and SchemaGraph,
 // "constrain.complex".
 Result<std::string> add_schema_rules(const OrderedJson& schema, GrammarText& grammar);
-// The same of values that meet any of the facts.
+// Rules whose texts are the members of an object that meets the schema and the bracket behind them, each name a word
+// with `separator` behind it. Errors: those of add_schema_rules.
+Result<std::string> add_keyword_rules(const OrderedJson& schema, char separator, char close, GrammarText& grammar);
+// The same as add_schema_rules, of values that meet any of the facts.
 Result<std::string> add_facts_rules(SchemaReader& reader, const std::vector<SchemaFacts>& facts, GrammarText& grammar);
 
 }  // namespace moracle

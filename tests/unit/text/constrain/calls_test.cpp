@@ -112,10 +112,12 @@ struct Model {
     } else if (variant.tokens) {
       for (const std::string_view mark : row.marks()) {
         if ((mark.front() == '<' || mark.front() == '[') && (mark.back() == '>' || mark.back() == ']') &&
-            mark.find_first_of("=\" ") == std::string_view::npos && row.part.empty())
+            mark.find_first_of("=\" ") == std::string_view::npos && row.parts.front().empty())
           marks.emplace_back(mark);
       }
-      if (!row.part.empty()) marks.emplace_back(row.part);
+      for (const std::string_view part : row.parts) {
+        if (!part.empty()) marks.emplace_back(part);
+      }
       marks.emplace_back("<think>");
       marks.emplace_back("</think>");
     }
