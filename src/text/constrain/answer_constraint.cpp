@@ -16,12 +16,18 @@ constexpr int kMostLeadingSpaces = 2;  // tokens between reasoning and the answe
 
 using Stage = ReplyStage;
 
+// What the answers of one request share.
+struct HeldAnswer {
+  std::shared_ptr<const ReplyVocabulary> vocabulary;
+  std::shared_ptr<const ConstraintSource> answer;
+  Stage first = Stage::answer;
+};
+
 class AnswerConstraint final : public Constraint {
  public:
-  AnswerConstraint(std::shared_ptr<const ReplyVocabulary> vocabulary, std::unique_ptr<Constraint> answer, Stage stage,
-                   std::span<const std::int32_t> ends)
-      : vocabulary_(std::move(vocabulary)), answer_(std::move(answer)), ends_(ends.begin(), ends.end()) {
-    enter(stage);
+  AnswerConstraint(const std::shared_ptr<const HeldAnswer>& held, std::span<const std::int32_t> ends)
+      : vocabulary_(held->vocabulary), answer_(held->answer->start(ends)), ends_(ends.begin(), ends.end()) {
+    enter(held->first);
   }
 
   [[nodiscard]] bool allows_all() const override { return false; }
@@ -150,22 +156,6 @@ class AnswerConstraint final : public Constraint {
   int spaces_ = 0;    // tokens since reasoning ended
 };
 
-class AnswerSource final : public ConstraintSource {
- public:
-  AnswerSource(std::shared_ptr<const ReplyVocabulary> vocabulary, std::shared_ptr<const ConstraintSource> answer,
-               Stage stage)
-      : vocabulary_(std::move(vocabulary)), answer_(std::move(answer)), stage_(stage) {}
-
-  [[nodiscard]] std::unique_ptr<Constraint> start(std::span<const std::int32_t> ends) const override {
-    return std::make_unique<AnswerConstraint>(vocabulary_, answer_->start(ends), stage_, ends);
-  }
-
- private:
-  std::shared_ptr<const ReplyVocabulary> vocabulary_;
-  std::shared_ptr<const ConstraintSource> answer_;
-  Stage stage_;
-};
-
 Result<std::shared_ptr<const ConstraintSource>> one_of(GrammarCompiler& compiler, std::vector<std::string> choices) {
   MORACLE_ASSIGN(const std::string text,
                  grammar_of({.kind = OutputFormat::Kind::choice, .choices = std::move(choices)}));
@@ -284,7 +274,8 @@ std::shared_ptr<const ConstraintSource> hold_answer(std::shared_ptr<const ReplyV
                                                     std::string_view prompt) {
   const Stage stage = first_stage(*vocabulary, prompt);
   if (stage == Stage::answer) return answer;
-  return std::make_shared<AnswerSource>(std::move(vocabulary), std::move(answer), stage);
+  return std::make_shared<SharedSource<AnswerConstraint, HeldAnswer>>(
+      std::make_shared<HeldAnswer>(HeldAnswer{std::move(vocabulary), std::move(answer), stage}));
 }
 
 }  // namespace moracle

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 
 namespace moracle {
 
@@ -30,6 +31,19 @@ class ConstraintSource {
   virtual ~ConstraintSource() = default;
   // Of one reply, which ends with one of `ends`, and with none of them before it is complete.
   [[nodiscard]] virtual std::unique_ptr<Constraint> start(std::span<const std::int32_t> ends) const = 0;
+};
+
+// Makes replies' constraints `Held` of what they share.
+template <class Held, class Shared>
+class SharedSource final : public ConstraintSource {
+ public:
+  explicit SharedSource(std::shared_ptr<const Shared> shared) : shared_(std::move(shared)) {}
+  [[nodiscard]] std::unique_ptr<Constraint> start(std::span<const std::int32_t> ends) const override {
+    return std::make_unique<Held>(shared_, ends);
+  }
+
+ private:
+  std::shared_ptr<const Shared> shared_;
 };
 
 }  // namespace moracle

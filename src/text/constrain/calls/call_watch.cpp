@@ -153,17 +153,6 @@ class CallWatch final : public Constraint {
   std::unique_ptr<Constraint> call_;  // of Place::call
 };
 
-class WatchSource final : public ConstraintSource {
- public:
-  explicit WatchSource(std::shared_ptr<const Watched> watched) : watched_(std::move(watched)) {}
-  [[nodiscard]] std::unique_ptr<Constraint> start(std::span<const std::int32_t> ends) const override {
-    return std::make_unique<CallWatch>(watched_, ends);
-  }
-
- private:
-  std::shared_ptr<const Watched> watched_;
-};
-
 }  // namespace
 
 CallOpenings call_openings(const ReplyVocabulary& vocabulary) {
@@ -200,7 +189,7 @@ std::shared_ptr<const ConstraintSource> watch_calls(std::shared_ptr<const ReplyV
                                                     std::shared_ptr<const Grammar> call, std::string_view prompt,
                                                     bool single) {
   const bool reasons = first_stage(*vocabulary, prompt) == ReplyStage::reasoning;
-  return std::make_shared<WatchSource>(
+  return std::make_shared<SharedSource<CallWatch, Watched>>(
       std::make_shared<Watched>(Watched{std::move(vocabulary), std::move(openings), std::move(call), single, reasons}));
 }
 

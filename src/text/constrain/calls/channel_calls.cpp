@@ -112,23 +112,12 @@ class ChannelCalls final : public Constraint {
   std::unique_ptr<Constraint> inner_;  // of Place::header and inner
 };
 
-class ChannelSource final : public ConstraintSource {
- public:
-  explicit ChannelSource(std::shared_ptr<const HeldChannels> held) : held_(std::move(held)) {}
-  [[nodiscard]] std::unique_ptr<Constraint> start(std::span<const std::int32_t> ends) const override {
-    return std::make_unique<ChannelCalls>(held_, ends);
-  }
-
- private:
-  std::shared_ptr<const HeldChannels> held_;
-};
-
 }  // namespace
 
 std::shared_ptr<const ConstraintSource> hold_channels(std::shared_ptr<const ReplyVocabulary> vocabulary,
                                                       ChannelForm form, std::string_view prompt) {
   const ReplyStage first = first_stage(*vocabulary, prompt);
-  return std::make_shared<ChannelSource>(
+  return std::make_shared<SharedSource<ChannelCalls, HeldChannels>>(
       std::make_shared<HeldChannels>(HeldChannels{std::move(vocabulary), std::move(form), first}));
 }
 
