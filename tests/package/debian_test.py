@@ -18,6 +18,8 @@ SOURCE, BUILD, COMPILER = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 OTHER_BUILD = Path(sys.argv[4]) if len(sys.argv) > 4 else BUILD
 NAMES = ("libmoracle-dev", "libmoracle0", "moracle", "python3-moracle")
 MODEL = SOURCE / "tests" / "data" / "checkpoints" / "qwen3moe-gptq-w4g128-sym"
+# Enough to compare and install; users get packages of the default level.
+os.environ.setdefault("DPKG_DEB_COMPRESSOR_LEVEL", "1")
 TOOLS = ("dpkg-buildpackage", "dh", "dh_python3", "lintian")
 
 
