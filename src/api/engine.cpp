@@ -175,22 +175,19 @@ Result<Json> generate(OpenEngine& engine, const GenerateCall& call) {
   MORACLE_TRY(check(settings.sampling));
   MORACLE_TRY(session.text().check_prompt(call.ids, call.options.context));
   MORACLE_ASSIGN(const auto state, session.model().new_sequence());
-  MORACLE_ASSIGN(const auto tools, read_tools(session, call.options));
+  MORACLE_ASSIGN(const ReplyRules rules, read_rules(session, call.options));
   Reply reply;
   CallOptions calls;
   // Ids of calls differ from turn to turn.
-  if (tools) calls = {.tools = tools->schemas, .id_seed = mix64(call.options.seed + call.ids.size())};
+  const bool tools = rules.tools.may_call();
+  if (tools) calls = {.tools = rules.tools.schemas, .id_seed = mix64(call.options.seed + call.ids.size())};
   calls.max_calls = call.options.max_calls;
   ReplyReader reader(tools ? session.text().call_format() : session.text().reply_format(), call.prompt,
                      std::move(calls));
   Completion completion{.settings = settings,
                         .max_tokens = settings.answer_tokens(static_cast<std::int64_t>(call.ids.size())),
                         .context = call.options.context};
-  if (tools) {
-    MORACLE_ASSIGN(completion.output, hold_calls(session, *tools, call.options.max_calls == 1, call.prompt, settings));
-  } else {
-    MORACLE_ASSIGN(completion.output, hold_output(session, call.options, call.prompt, settings));
-  }
+  MORACLE_ASSIGN(completion.output, hold_options(session, rules, call.prompt, settings));
   completion.reader = &reader;
   completion.on_event = [&](ReplyEvent&& event) { reply.add(event); };
   bool stopped = false;

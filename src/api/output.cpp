@@ -4,9 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "text/constrain/output_request.h"
-#include "text/reply/call_syntax.h"
-#include "text/reply/tool_list.h"
+#include "text/constrain/reply_rules.h"
 
 namespace moracle::api {
 
@@ -39,45 +37,46 @@ Result<std::optional<OutputField>> read_one(const std::string& name, const char*
   return field;
 }
 
-}  // namespace
-
-Result<std::shared_ptr<const ConstraintSource>> hold_output(const Session& session,
-                                                            const moracle_generate_options& options,
-                                                            std::string_view prompt,
-                                                            const GenerationSettings& settings) {
+// The one of both that holds the answer.
+Result<std::optional<OutputField>> read_output(const moracle_generate_options& options) {
   MORACLE_ASSIGN(auto field, read_one("response_format", options.response_format));
   MORACLE_ASSIGN(auto other, read_one("structured_outputs", options.structured_outputs));
   if (field && other)
     return wrong_argument("value", "options.structured_outputs", "nothing beside response_format", "both");
-  if (other) field = std::move(other);
-  if (!field) return std::shared_ptr<const ConstraintSource>();
-  if (options.ignore_eos != 0)
-    return wrong_argument("range", "options.ignore_eos", "0 where the answer is held to a form", "1");
-  auto held = hold_reply(session, field->format, prompt, settings);
-  if (held.ok()) return held;
-  Error error = std::move(held).error();
-  error.where = field->place + error.where;
-  return of_options(std::move(error));
+  return other ? std::move(other) : std::move(field);
 }
 
-Result<std::optional<CallableTools>> read_tools(const Session& session, const moracle_generate_options& options) {
+Result<ToolUse> read_tools(const Session& session, const moracle_generate_options& options) {
   if (options.max_calls < 0)
     return wrong_argument("range", "options.max_calls", "0 or more", std::to_string(options.max_calls));
-  if (options.tools == nullptr) return std::optional<CallableTools>();
-  MORACLE_ASSIGN(const OrderedJson json, read_json_option("tools", options.tools));
-  auto tools = read_tool_list(json);
-  if (!tools.ok()) return of_argument(std::move(tools).error());
-  if (tools->is_null()) return std::optional<CallableTools>();
-  if (options.response_format != nullptr || options.structured_outputs != nullptr)
-    return wrong_argument("value", "options.tools", "none beside a form that the answer is held to", "both");
-  if (session.text().learned().calls == nullptr) {
-    return Error{.code = "tools.unsupported",
-                 .where = "options.tools",
-                 .wanted = "a model whose chat template writes calls of tools in a syntax that is known",
-                 .found = "another",
-                 .advice = "where you know the syntax, name it as the engine's tool_format: " + call_syntax_names()};
+  OrderedJson tools;
+  if (options.tools != nullptr) {
+    MORACLE_ASSIGN(tools, read_json_option("tools", options.tools));
   }
-  return std::optional(CallableTools{.schemas = ToolSchemas(Json(*tools)), .forms = tool_forms(json)});
+  auto use = read_tool_use(tools, nullptr);
+  if (!use.ok()) return of_argument(std::move(use).error());
+  use->max_calls = options.max_calls;
+  if (use->may_call()) MORACLE_TRY(session.text().check_calls("options.tools", "the engine's tool_format"));
+  return use;
+}
+
+}  // namespace
+
+Result<ReplyRules> read_rules(const Session& session, const moracle_generate_options& options) {
+  ReplyRules rules;
+  MORACLE_ASSIGN(rules.output, read_output(options));
+  MORACLE_ASSIGN(rules.tools, read_tools(session, options));
+  if ((rules.output || rules.tools.must_call) && options.ignore_eos != 0)
+    return wrong_argument("range", "options.ignore_eos", "0 where the reply is held to a form or a call", "1");
+  return rules;
+}
+
+Result<std::shared_ptr<const ConstraintSource>> hold_options(const Session& session, const ReplyRules& rules,
+                                                             std::string_view prompt,
+                                                             const GenerationSettings& settings) {
+  auto held = hold_reply(session, rules, prompt, settings);
+  if (!held.ok()) return of_options(std::move(held).error());
+  return held;
 }
 
 }  // namespace moracle::api

@@ -10,16 +10,15 @@
 
 namespace moracle::api {
 
-// The constraint of answers to `prompt` by the options' response_format or structured_outputs; null: they have none.
-// Errors, with the option and a JSON pointer: "argument.json", "argument.type", "argument.value", "argument.missing",
-// "argument.unsupported", "argument.range" (with ignore_eos), those of hold_reply.
-Result<std::shared_ptr<const ConstraintSource>> hold_output(const Session& session,
-                                                            const moracle_generate_options& options,
-                                                            std::string_view prompt,
-                                                            const GenerationSettings& settings);
+// What options hold replies to and let them call. Errors, with the option: "argument.json", "argument.type",
+// "argument.value", "argument.missing", "argument.unsupported", "argument.range" (with ignore_eos), "tools.unsupported"
+// of a model whose syntax is not known.
+Result<ReplyRules> read_rules(const Session& session, const moracle_generate_options& options);
 
-// What an answer may call; empty: nothing. Errors, likewise: those of read_tool_list as "argument.*", "argument.value"
-// (beside a form), "tools.unsupported" of a model whose syntax is not known.
-Result<std::optional<CallableTools>> read_tools(const Session& session, const moracle_generate_options& options);
+// What holds replies to `prompt` to the rules; null: they are free. Errors, with the option and a JSON pointer: those
+// of hold_reply.
+Result<std::shared_ptr<const ConstraintSource>> hold_options(const Session& session, const ReplyRules& rules,
+                                                             std::string_view prompt,
+                                                             const GenerationSettings& settings);
 
 }  // namespace moracle::api

@@ -214,7 +214,8 @@ Result<Submission> read_request(OpenScheduler& scheduler, std::span<const std::i
   if (request.prompt != nullptr) {
     MORACLE_ASSIGN(prompt, read_text(request.prompt, "request.prompt"));
   }
-  MORACLE_ASSIGN(made.request.output, hold_output(scheduler.session(), options, prompt, settings));
+  MORACLE_ASSIGN(const ReplyRules rules, read_rules(scheduler.session(), options));
+  MORACLE_ASSIGN(made.request.output, hold_options(scheduler.session(), rules, prompt, settings));
   // A publisher's limit is lowered to what there is room for; the caller's is not.
   const std::int64_t room = std::max<std::int64_t>(1, scheduler.context() - std::ssize(ids));
   made.request.max_tokens =

@@ -18,13 +18,6 @@ Result<AnswerForm> AnswerForm::read(const std::string& file) {
   return form;
 }
 
-Result<std::shared_ptr<const ConstraintSource>> AnswerForm::hold(const Session& session, std::string_view prompt,
-                                                                 const GenerationSettings& settings) const {
-  auto held = hold_reply(session, format, prompt, settings);
-  if (!held.ok()) return in_file(std::move(held).error(), file);
-  return held;
-}
-
 Result<> AnswerForm::check_whole(const Generation& generation) const {
   if (generation.finish != FinishReason::length) return Ok{};
   return Error{.code = "answer.cut",

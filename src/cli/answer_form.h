@@ -1,9 +1,7 @@
 // The form that `run` holds answers to.
 #pragma once
 
-#include <memory>
 #include <string>
-#include <string_view>
 
 #include "base/result.h"
 #include "generate/session.h"
@@ -19,9 +17,6 @@ struct AnswerForm {
   // Whether it can be held is known before a weight is read. Errors, in the file: those of read_text,
   // parse_ordered_json and grammar_of.
   static Result<AnswerForm> read(const std::string& file);
-  // For answers to `prompt`. Errors, in the file: those of hold_reply.
-  [[nodiscard]] Result<std::shared_ptr<const ConstraintSource>> hold(const Session& session, std::string_view prompt,
-                                                                     const GenerationSettings& settings) const;
   // Whether the answer is whole, and so has the form. Error: "answer.cut".
   [[nodiscard]] Result<> check_whole(const Generation& generation) const;
 };

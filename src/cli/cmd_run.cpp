@@ -43,14 +43,14 @@ Result<int> reply_once(Session& session, const RunOptions& options, const ReplyR
     console.info(reply_line(session, reply.generation, screen_width(STDERR_FILENO)));
   }
   if (interrupted()) return interrupt_exit_code();
-  if (asked.form != nullptr) MORACLE_TRY(asked.form->check_whole(reply.generation));
+  if (asked.form != nullptr && !reply.ended_to_call()) MORACLE_TRY(asked.form->check_whole(reply.generation));
   return 0;
 }
 
 // Replies until one calls no tool, or a result is missing.
 Result<int> reply_with_tools(Session& session, const RunOptions& options, const ToolChat& request,
-                             const std::string& text, Console& console) {
-  Conversation conversation(session, request, session.settings(), options.context, {}, request.callable);
+                             const std::optional<AnswerForm>& form, const std::string& text, Console& console) {
+  Conversation conversation(session, request, session.settings(), options.context, form, request.callable);
   conversation.skip_system_check();
   const auto editor = is_terminal(STDIN_FILENO) ? LineEditor::make() : nullptr;
   const auto results = editor == nullptr ? read_results() : typed_results(*editor, [] {});
@@ -59,6 +59,7 @@ Result<int> reply_with_tools(Session& session, const RunOptions& options, const 
   console.info(reply_line(session, turn.reply.generation, screen_width(STDERR_FILENO)));
   if (interrupted()) return interrupt_exit_code();
   if (!turn.complete) console.info("moracle: no result came, so the calls end the answer\n");
+  if (form && turn.complete) MORACLE_TRY(form->check_whole(turn.reply.generation));
   return 0;
 }
 
@@ -73,13 +74,14 @@ Result<int> run_once(const RunOptions& options, Console& console) {
     return Ok{};
   };
   MORACLE_ASSIGN(const auto session, options.open(console, options.opening(prepare)));
-  if (!request.tools.is_null() && !options.json) return reply_with_tools(*session, options, request, text, console);
+  if (!request.tools.is_null() && !options.json)
+    return reply_with_tools(*session, options, request, form, text, console);
   const ReplyRequest asked{.prompt = prompt.text,
                            .ids = prompt.ids,
                            .context = options.context,
                            .settings = session->settings(),
                            .form = form ? &*form : nullptr,
-                           .tools = request.tools.is_null() ? nullptr : &request.callable};
+                           .tools = request.callable.first};
   return reply_once(*session, options, asked, console);
 }
 

@@ -54,7 +54,7 @@ void warn_of_hidden_system(const ChatRequest& request, const ChatPrompt& prompt,
 }
 
 Conversation::Conversation(Session& session, ChatRequest request, const GenerationSettings& settings,
-                           std::int64_t context, std::optional<AnswerForm> form, CallableTools callable)
+                           std::int64_t context, std::optional<AnswerForm> form, TurnTools callable)
     : session_(session),
       request_(std::move(request)),
       settings_(settings),
@@ -133,7 +133,7 @@ Result<> Conversation::prepare(std::span<const std::int32_t> ids, std::size_t qu
 Result<Reply> Conversation::answer(const std::string& question, const ReplyStyle& style, Console& console) {
   ChatRequest request = request_;
   request.messages.push_back({{"role", "user"}, {"content", question}});
-  return reply_to(std::move(request), style, console);
+  return reply_to(std::move(request), tools_.first, style, console);
 }
 
 Result<Reply> Conversation::go_on(std::span<const std::string> results, const ReplyStyle& style, Console& console) {
@@ -145,10 +145,11 @@ Result<Reply> Conversation::go_on(std::span<const std::string> results, const Re
                                 {"name", calls.at(i).at("function").at("name")},
                                 {"content", results[i]}});
   }
-  return reply_to(std::move(request), style, console);
+  return reply_to(std::move(request), tools_.later, style, console);
 }
 
-Result<Reply> Conversation::reply_to(ChatRequest request, const ReplyStyle& style, Console& console) {
+Result<Reply> Conversation::reply_to(ChatRequest request, const ToolUse& tools, const ReplyStyle& style,
+                                     Console& console) {
   MORACLE_ASSIGN(const Prompt prompt, fitting_prompt(request));
   if (!std::exchange(system_checked_, true)) warn_of_hidden_system(request, prompt.rendered, console);
   if (prompt.turns_left_out > 0) {
@@ -165,7 +166,7 @@ Result<Reply> Conversation::reply_to(ChatRequest request, const ReplyStyle& styl
                            .context = context_,
                            .settings = settings_,
                            .form = form_ ? &*form_ : nullptr,
-                           .tools = request_.tools.is_null() ? nullptr : &tools_},
+                           .tools = tools},
                           style, console);
   }();
   if (!reply.ok()) {

@@ -18,12 +18,17 @@ namespace moracle::cli {
 // Tells the console where a prompt lacks the system's message that its request has.
 void warn_of_hidden_system(const ChatRequest& request, const ChatPrompt& prompt, Console& console);
 
+// What the first reply to a question may or must call, and what those behind results may.
+struct TurnTools {
+  ToolUse first{}, later{};
+};
+
 class Conversation {
  public:
   // `request` holds the system's message, if any, tools and variables. `context`: most tokens in all; 0: what the model
-  // can hold. `form`: of all answers; empty: any. `callable`: what the request's tools are held to.
+  // can hold. `form`: of all answers; empty: any. `callable`: the request's tools.
   Conversation(Session& session, ChatRequest request, const GenerationSettings& settings, std::int64_t context,
-               std::optional<AnswerForm> form, CallableTools callable);
+               std::optional<AnswerForm> form, TurnTools callable);
 
   // Asks and answers. Where the context is full, the oldest turns are left out, which the console is told. After an
   // error the conversation is as it was before.
@@ -53,7 +58,7 @@ class Conversation {
     ChatPrompt rendered;
     std::size_t turns_left_out = 0;
   };
-  Result<Reply> reply_to(ChatRequest request, const ReplyStyle& style, Console& console);
+  Result<Reply> reply_to(ChatRequest request, const ToolUse& tools, const ReplyStyle& style, Console& console);
   Result<Prompt> fitting_prompt(ChatRequest& request) const;
   Result<std::size_t> question_end(const ChatRequest& request, std::span<const std::int32_t> ids) const;
   Result<> prepare(std::span<const std::int32_t> ids, std::size_t question_end);
@@ -63,7 +68,7 @@ class Conversation {
   GenerationSettings settings_;
   std::int64_t context_;
   std::optional<AnswerForm> form_;
-  CallableTools tools_;
+  TurnTools tools_;
   bool may_reason_;
   bool system_checked_ = false;  // whether the template shows the system's message is known, and told
   Held question_;                // to the end of the last question: reasoning behind it is not part of the next prompt

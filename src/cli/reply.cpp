@@ -10,6 +10,7 @@
 #include "base/printable.h"
 #include "base/random/mix64.h"
 #include "cli/interrupt.h"
+#include "cli/options.h"
 #include "cli/screen.h"
 #include "cli/tool_results.h"
 #include "text/reply/reply_reader.h"
@@ -88,6 +89,15 @@ class ReplyPrinter {
   Part part_ = Part::answer;  // that is written
 };
 
+// What holds the reply; null: it is free. An error of the answer's form is one of its file.
+Result<std::shared_ptr<const ConstraintSource>> hold_request(const Session& session, const ReplyRequest& request) {
+  ReplyRules rules{.output = {}, .tools = request.tools};
+  if (request.form != nullptr) rules.output = OutputField{.format = request.form->format, .place = ""};
+  auto held = hold_reply(session, rules, request.prompt, request.settings);
+  const bool of_form = !held.ok() && request.form != nullptr && !held.error().where.starts_with("tool");
+  return of_form ? in_file(std::move(held).error(), request.form->file) : std::move(held);
+}
+
 }  // namespace
 
 Result<Reply> generate_reply(Session& session, SequenceState& state, const ReplyRequest& request,
@@ -96,19 +106,14 @@ Result<Reply> generate_reply(Session& session, SequenceState& state, const Reply
   ReplyPrinter printer(style, console);
   const ModelText& text = session.text();
   CallOptions calls;
-  if (request.tools != nullptr)
-    calls = {.tools = request.tools->schemas, .id_seed = mix64(request.settings.sampling.seed + request.ids.size())};
-  ReplyReader reader(request.tools == nullptr ? text.reply_format() : text.call_format(), request.prompt,
-                     std::move(calls));
+  const bool may_call = request.tools.may_call();
+  if (may_call)
+    calls = {.tools = request.tools.schemas, .id_seed = mix64(request.settings.sampling.seed + request.ids.size())};
+  ReplyReader reader(may_call ? text.call_format() : text.reply_format(), request.prompt, std::move(calls));
   Completion completion{.settings = request.settings,
                         .max_tokens = request.settings.answer_tokens(std::ssize(request.ids)),
                         .context = request.context};
-  if (request.form != nullptr) {
-    MORACLE_ASSIGN(completion.output, request.form->hold(session, request.prompt, request.settings));
-  }
-  if (request.tools != nullptr) {
-    MORACLE_ASSIGN(completion.output, hold_calls(session, *request.tools, false, request.prompt, request.settings));
-  }
+  MORACLE_ASSIGN(completion.output, hold_request(session, request));
   completion.reader = &reader;
   completion.on_event = [&](ReplyEvent&& event) {
     reply.add(event);

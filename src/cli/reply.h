@@ -26,8 +26,8 @@ struct ReplyRequest {
   std::span<const std::int32_t> ids{};  // of it, the first of which `state` holds
   std::int64_t context = 0;             // most tokens in all; 0: what the model can hold
   GenerationSettings settings{};
-  const AnswerForm* form = nullptr;      // that the answer is held to; null: any answer
-  const CallableTools* tools = nullptr;  // that the reply may call; null: none
+  const AnswerForm* form = nullptr;  // that the answer is held to; null: any answer
+  ToolUse tools{};                   // that the reply may call
 };
 
 // Shows reasoning dimmed on a terminal with colours, elsewhere between lines <think> and </think>, and calls once they

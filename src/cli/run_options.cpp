@@ -9,8 +9,8 @@
 #include <variant>
 
 #include "cli/option_table.h"
+#include "text/constrain/calls/tool_use.h"
 #include "text/reply/call_syntax.h"
-#include "text/reply/tool_list.h"
 
 namespace moracle::cli {
 
@@ -41,6 +41,19 @@ Result<std::string> read_standard_input() {
   if (text.ends_with('\n')) text.pop_back();
   if (text.ends_with('\r')) text.pop_back();
   return text;
+}
+
+// A request's tool_choice.
+OrderedJson choice_json(const std::string& choice) {
+  if (choice.empty() || choice == "none" || choice == "auto" || choice == "required")
+    return choice.empty() ? OrderedJson() : OrderedJson(choice);
+  return {{"type", "function"}, {"function", {{"name", choice}}}};
+}
+
+Error of_choice(Error error) {
+  error.code = "usage";
+  error.where = "--tool-choice";
+  return error;
 }
 
 CLI::Validator limits_of(const SamplingField& field) {
@@ -104,6 +117,14 @@ void RunOptions::add(CLI::App& command) {
             "Tools that the model may call, a JSON list of functions; calls are shown, and their results typed or "
             "read as lines of standard input; implies --chat")
         ->type_name("FILE");
+    command
+        .add_option(
+            "--tool-choice", tool_choice,
+            "Whether the first reply to a question calls: auto, none, required, or the name of the one tool that "
+            "it calls (default: auto)")
+        ->type_name("CHOICE")
+        ->check(named("a choice"))
+        ->needs("--tools");
     add_tool_format(command, tool_format);
     add_trust_content(command, trust_content);
   }
@@ -111,13 +132,14 @@ void RunOptions::add(CLI::App& command) {
   {
     const InGroup group(command, kSamplingGroup);
     command
-        .add_option("--schema", schema,
-                    "Hold the answer to the JSON schema of a file; reasoning before it is free (default: any answer)")
+        .add_option(
+            "--schema", schema,
+            "Hold the answer to the JSON schema of a file; reasoning before it is free, and tools may be called "
+            "instead (default: any answer)")
         ->type_name("FILE")
         ->check(named("a file"))
         ->excludes("--stop")
-        ->excludes("--ignore-eos")
-        ->excludes("--tools");
+        ->excludes("--ignore-eos");
   }
   {
     const InGroup group(command, kMemoryGroup);
@@ -198,10 +220,12 @@ Result<ToolChat> RunOptions::chat_request() const {
   if (!tools.empty()) {
     MORACLE_ASSIGN(const std::string text, moracle::read_text(tools, kPromptBytes));
     MORACLE_ASSIGN(const OrderedJson list, parse_ordered_json(text, tools));
-    auto checked = read_tool_list(list);
-    if (!checked.ok()) return in_file(std::move(checked).error(), tools);
-    request.tools = *std::move(checked);
-    request.callable = {.schemas = ToolSchemas(Json(request.tools)), .forms = tool_forms(list)};
+    auto later = read_tool_use(list, nullptr);
+    if (!later.ok()) return in_file(std::move(later).error(), tools);
+    auto first = read_tool_use(list, choice_json(tool_choice));
+    if (!first.ok()) return of_choice(std::move(first).error());
+    request.tools = first->tools;
+    request.callable = {.first = *std::move(first), .later = *std::move(later)};
   }
   return request;
 }
@@ -213,12 +237,7 @@ Result<std::optional<AnswerForm>> RunOptions::answer_form() const {
 }
 
 Result<> RunOptions::check_tools(const ModelText& text) const {
-  if (tools.empty() || text.learned().calls != nullptr) return Ok{};
-  return Error{.code = "tools.unsupported",
-               .where = "--tools",
-               .wanted = "a model whose chat template writes calls of tools in a syntax that is known",
-               .found = "another",
-               .advice = "where you know the syntax, name it with --tool-format: " + call_syntax_names()};
+  return tools.empty() ? Ok{} : text.check_calls("--tools", "--tool-format");
 }
 
 Result<> RunOptions::check_context(const ModelText& text) const {

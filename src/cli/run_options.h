@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "cli/answer_form.h"
+#include "cli/conversation.h"
 #include "cli/options.h"
 #include "generate/model_text.h"
 
@@ -16,7 +17,7 @@ namespace moracle::cli {
 
 // A conversation, and the tools that it may call; `tools` of the conversation is null: none.
 struct ToolChat : ChatRequest {
-  CallableTools callable{};
+  TurnTools callable{};
 };
 
 struct RunOptions : ModelOptions {
@@ -26,6 +27,7 @@ struct RunOptions : ModelOptions {
   std::string system;
   std::vector<std::string> template_args;  // NAME=JSON
   std::string tools;                       // file
+  std::string tool_choice;                 // none, auto, required or a tool's name; empty: auto
   std::string tool_format;                 // empty: as the template shows
   bool trust_content = false;
   std::int64_t context = 0;  // 0: what the model can hold
@@ -46,11 +48,11 @@ struct RunOptions : ModelOptions {
   // The prompt, from wherever it comes. Errors: "usage" (none anywhere), "text.utf8", those of read_text.
   [[nodiscard]] Result<std::string> read_prompt() const;
   // A conversation without messages but the system's, with tools and variables. Errors: "usage", those of read_text,
-  // parse_ordered_json and read_tool_list.
+  // parse_ordered_json and read_tool_use.
   [[nodiscard]] Result<ToolChat> chat_request() const;
   // What --schema holds answers to; empty: nothing. Errors: those of AnswerForm::read.
   [[nodiscard]] Result<std::optional<AnswerForm>> answer_form() const;
-  // Whether calls of --tools can be told from text. Error: "tools.unsupported".
+  // Whether calls of --tools can be told from text. Error: that of ModelText::check_calls.
   [[nodiscard]] Result<> check_tools(const ModelText& text) const;
   // Whether the model can hold --context tokens. Error: "usage".
   [[nodiscard]] Result<> check_context(const ModelText& text) const;

@@ -53,6 +53,15 @@ ReplyFormat ModelText::call_format() const {
   return format;
 }
 
+Result<> ModelText::check_calls(std::string where, const std::string& option) const {
+  if (learned_.calls != nullptr) return Ok{};
+  return Error{.code = "tools.unsupported",
+               .where = std::move(where),
+               .wanted = "a model whose chat template writes calls of tools in a syntax that is known",
+               .found = "another",
+               .advice = "where you know the syntax, name it with " + option + ": " + call_syntax_names()};
+}
+
 std::vector<std::string> ModelText::warnings() const {
   return tokenizer_ ? tokenizer_->config().warnings : std::vector<std::string>();
 }

@@ -59,6 +59,8 @@ class ModelText {
   [[nodiscard]] ReplyFormat call_format() const;
   // What the chat template tells of calls.
   [[nodiscard]] const LearnedReply& learned() const { return learned_; }
+  // Whether calls can be told from text. `option`: what names a syntax, for the advice. Error: "tools.unsupported".
+  [[nodiscard]] Result<> check_calls(std::string where, const std::string& option) const;
   // Calls are written so, whatever the template tells.
   void set_call_syntax(const CallSyntax& syntax) { learned_.calls = &syntax; }
 

@@ -99,26 +99,11 @@ std::map<std::string, std::string> Session::backends() const {
   return result;
 }
 
-Result<std::shared_ptr<const ConstraintSource>> hold_reply(const Session& session, const OutputFormat& format,
-                                                           std::optional<std::string_view> prompt,
+Result<std::shared_ptr<const ConstraintSource>> hold_reply(const Session& session, const ReplyRules& rules,
+                                                           std::string_view prompt,
                                                            const GenerationSettings& settings) {
-  if (settings.stop_ids.empty()) {
-    return Error{.code = "constrain.end",
-                 .wanted = "an end token of the model, which a held answer ends with",
-                 .found = "none that ends an answer"};
-  }
-  return guarded("hold the reply", [&] { return session.outputs()->hold(format, prompt); });
-}
-
-Result<std::shared_ptr<const ConstraintSource>> hold_calls(const Session& session, const CallableTools& tools,
-                                                           bool single, std::string_view prompt,
-                                                           const GenerationSettings& settings) {
-  const std::shared_ptr<const ConstraintSource> none;
-  if (tools.forms.empty() || settings.stop_ids.empty() || !can_constrain()) return none;
-  auto held = guarded("hold the calls",
-                      [&] { return session.outputs()->hold_calls({.tools = tools.forms, .single = single}, prompt); });
-  if (!held.ok() && held.error().code == "constrain.reply") return none;
-  return held;
+  ModelOutputs* const outputs = settings.stop_ids.empty() ? nullptr : session.outputs().get();
+  return guarded("hold the reply", [&] { return hold_rules(rules, outputs, prompt); });
 }
 
 Result<Generation> complete(Session& session, SequenceState& state, std::span<const std::int32_t> prompt,

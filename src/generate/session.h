@@ -19,10 +19,9 @@
 #include "generate/model_text.h"
 #include "machine/machine.h"
 #include "model/model.h"
-#include "text/constrain/calls/tool_form.h"
 #include "text/constrain/model_outputs.h"
+#include "text/constrain/reply_rules.h"
 #include "text/reply/reply_reader.h"
-#include "text/reply/tool_schemas.h"
 
 namespace moracle {
 
@@ -45,7 +44,7 @@ struct SessionOptions {
   bool measure_rates = false;  // what LoadTime says of the machine, before the weights are read
   std::optional<KvType> kv{};  // as in LoadOptions
   std::size_t kv_memory = 0;   // this and what follows as in LoadOptions
-  std::int64_t sequences = 64;
+  std::int64_t sequences = LoadOptions{}.sequences;
   std::int64_t context = 0;
 };
 
@@ -116,29 +115,15 @@ struct Completion {
   GenerationSettings settings{};
   std::int64_t max_tokens = 512;
   std::int64_t context = 0;                          // most tokens in all; 0: what the model can hold
-  std::shared_ptr<const ConstraintSource> output{};  // of hold_reply() or hold_calls(); null: any answer
+  std::shared_ptr<const ConstraintSource> output{};  // of hold_reply(); null: any answer
   // Reads the reply's events; null: none are wanted. It gets what `on_text` gets, and `on_event` what that means.
   ReplyReader* reader = nullptr;
   ReplyReader::Emit on_event{};
 };
 
-// What holds a reply to a form. `prompt` as for ModelOutputs::hold. Errors: those of ModelOutputs::hold;
-// "constrain.end" of settings without an end token.
-Result<std::shared_ptr<const ConstraintSource>> hold_reply(const Session& session, const OutputFormat& format,
-                                                           std::optional<std::string_view> prompt,
-                                                           const GenerationSettings& settings);
-
-// Tools that replies may call.
-struct CallableTools {
-  ToolSchemas schemas{};
-  std::vector<ToolForm> forms{};
-};
-
-// What holds calls in replies to `prompt` to the tools' schemas, with `single` to one call; null: they are read as the
-// model makes them, since this build or the model's marks hold none. Errors: those of ModelOutputs::hold_calls.
-Result<std::shared_ptr<const ConstraintSource>> hold_calls(const Session& session, const CallableTools& tools,
-                                                           bool single, std::string_view prompt,
-                                                           const GenerationSettings& settings);
+// What holds replies to `prompt`, whose end `settings` tells; null: they are free. Errors: those of hold_rules.
+Result<std::shared_ptr<const ConstraintSource>> hold_reply(const Session& session, const ReplyRules& rules,
+                                                           std::string_view prompt, const GenerationSettings& settings);
 
 // generate() with text: `state` holds the first tokens of `prompt`, `on_text` gets pieces as they are settled, never
 // half a character, and never an end-of-sequence token, a stop text or what follows one. A stop text that is a token

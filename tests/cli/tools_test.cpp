@@ -133,6 +133,37 @@ TEST_F(ToolsTest, APersonTypesResults) {
   EXPECT_EQ(messages[3], Json({{"role", "assistant"}, {"content", "It is warm in Oslo."}}));
 }
 
+TEST_F(ToolsTest, TheChoiceIsOfTheFirstReply) {
+#ifndef MORACLE_CONSTRAIN
+  GTEST_SKIP() << "built without xgrammar";
+#endif
+  for (const char* const choice : {"auto", "required", "get_weather"}) {
+    const RunOutcome answered = moracle_run(asking({"--tool-choice", choice}), {.input = "17 degrees\n"});
+    EXPECT_EQ(answered.code, 0) << answered.err;
+    EXPECT_EQ(behind_call(answered.out), "It is warm in Oslo.\n") << choice;
+  }
+  const Json none = json_of(asking({"--tool-choice", "none", "-n", "3"}));
+  EXPECT_EQ(none.at("tool_calls"), nullptr);
+  const RunOutcome other = moracle_run(asking({"--tool-choice", "other"}));
+  EXPECT_EQ(other.code, 2) << other.err;
+  EXPECT_NE(other.err.find("--tool-choice"), std::string::npos) << other.err;
+}
+
+TEST_F(ToolsTest, AnAnswerBehindCallsHasTheFormOfTheSchema) {
+#ifndef MORACLE_CONSTRAIN
+  GTEST_SKIP() << "built without xgrammar";
+#endif
+  const std::string schema = (folder_ / "schema.json").string();
+  std::ofstream(schema) << R"({"const": {"warm": true}})";
+  const RunOutcome answered = moracle_run(asking({"--schema", schema}), {.input = "17 degrees\n"});
+  EXPECT_EQ(answered.code, 0) << answered.err;
+  EXPECT_EQ(Json::parse(behind_call(answered.out)), Json({{"warm", true}}));
+  std::ofstream(schema) << R"({"not": {}})";
+  const RunOutcome refused = moracle_run(asking({"--schema", schema}));
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_NE(refused.err.find("schema.json: /not"), std::string::npos) << refused.err;
+}
+
 TEST_F(ToolsTest, WhatCannotBeCalledIsRefused) {
   const auto refusal = [&](const Strings& arguments) {
     const RunOutcome outcome = moracle_run(arguments);
@@ -152,7 +183,8 @@ TEST_F(ToolsTest, WhatCannotBeCalledIsRefused) {
   EXPECT_NE(unknown.find("--tool-format: hermes"), std::string::npos) << unknown;
   EXPECT_EQ(behind_call(moracle_run(asking({"--tool-format", "hermes"})).out), "");
   EXPECT_EQ(moracle_run(asking({"--tool-format", "morse"})).code, 2);
-  EXPECT_EQ(moracle_run(asking({"--schema", "tools.json"})).code, 2);
+  EXPECT_EQ(moracle_run(asking({"--tool-choice", ""})).code, 2);
+  EXPECT_EQ(moracle_run({"run", (folder_ / "caller").string(), "-p", "x", "--tool-choice", "auto"}).code, 2);
 }
 
 }  // namespace

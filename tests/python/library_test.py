@@ -453,8 +453,6 @@ class Engines(TestCase):
             self.assertEqual(error.where, "options.tools[0].function.name")
             self.assert_code("argument.type", engine.chat, "Hi", tools="get_weather")
             self.assert_code("argument.type", engine.chat, "Hi", tools=self.TOOLS, parallel_tool_calls="no")
-            self.assert_code("argument.value", engine.chat, "Hi", tools=self.TOOLS,
-                             response_format={"type": "json_object"})
             with moracle.Scheduler(engine) as scheduler:
                 self.assert_code("argument.unsupported", scheduler.submit, "Hi", tools=self.TOOLS)
         error = self.assert_code("argument.name", moracle.Engine, QWEN, tool_format="morse")

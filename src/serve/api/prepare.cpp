@@ -52,12 +52,12 @@ Result<PreparedPrompt> encode_special(const ChatRequest& chat, const ApiRequest&
 }
 
 Result<> check_tools(const ApiRequest& api, const ModelText& text) {
-  if (!api.tools.may_call() || text.learned().calls != nullptr) return Ok{};
-  return Error{.code = "request.tools_unsupported",
-               .where = "tools",
-               .wanted = "a model whose chat template writes calls of tools in a syntax that is known",
-               .found = "another",
-               .advice = "where you know the syntax, start the server with --tool-format: " + call_syntax_names()};
+  if (!api.tools.may_call()) return Ok{};
+  auto known = text.check_calls("tools", "the server's --tool-format");
+  if (known.ok()) return known;
+  Error error = std::move(known).error();
+  error.code = "request.tools_unsupported";
+  return error;
 }
 
 Result<PreparedPrompt> prepare_chat(const ApiRequest& api, const ModelText& text) {
@@ -157,55 +157,6 @@ Result<> check_replies(const ApiRequest& api, std::int64_t most) {
                .found = std::to_string(api.replies())};
 }
 
-// The grammar of the answer, which all replies of the request share.
-Result<> hold_output(ApiRequest& api, ModelOutputs* outputs) {
-  if (!api.output) return Ok{};
-  if (outputs == nullptr || api.engine.end_ids.empty()) {
-    return Error{.code = "request.unsupported",
-                 .where = api.output->place,
-                 .wanted = "a model with an end token, which a held answer ends with",
-                 .found = "none"};
-  }
-  const bool chats = api.kind == GenerationApi::chat;
-  auto held = outputs->hold(api.output->format,
-                            chats ? std::optional<std::string_view>(api.prompts.front().text) : std::nullopt);
-  if (!held.ok()) return output_error(*api.output, std::move(held).error());
-  api.engine.output = std::move(*held);
-  return Ok{};
-}
-
-// Whether calls are found without being held: a model may make them, and nothing makes it.
-Result<bool> may_call_freely(const ApiRequest& api, const ModelOutputs* outputs) {
-  if (outputs != nullptr && !api.engine.end_ids.empty() && can_constrain()) return false;
-  if (!api.tools.must_call) return true;
-  return Error{.code = "request.unsupported",
-               .where = "tool_choice",
-               .wanted = can_constrain() ? "a model with an end token, which a call that must be made ends with"
-                                         : "a build that holds replies to calls",
-               .found = "another"};
-}
-
-// Calls of tools are held to their schemas; what a reply may be beside them is free, or of the output's form.
-Result<> hold_calls(ApiRequest& api, ModelOutputs* outputs) {
-  MORACLE_ASSIGN(const bool freely, may_call_freely(api, outputs));
-  if (freely) return hold_output(api, outputs);
-  CallRules rules{.tools = api.tools.forms, .must = api.tools.must_call, .single = api.tools.max_calls == 1};
-  if (api.output && !rules.must) rules.answer = api.output->format;
-  auto held = outputs->hold_calls(rules, api.prompts.front().text);
-  if (held.ok()) {
-    api.engine.output = std::move(*held);
-    return Ok{};
-  }
-  Error error = std::move(held).error();
-  const bool of_tool = error.where.starts_with("tools[");
-  if (rules.answer && !of_tool) return output_error(*api.output, std::move(error));
-  // Marks that are no tokens: such a model is asked in words alone.
-  if (!rules.must && error.code == "constrain.reply") return Ok{};
-  error.code = output_error_code(error.code);
-  if (!of_tool) error.where = "tools";
-  return error;
-}
-
 Result<> complete(ApiRequest& request, const ModelText& text, const PrepareOptions& options) {
   if (options.known) MORACLE_TRY(options.known(request.model));
   MORACLE_TRY(check_replies(request, options.max_replies));
@@ -221,10 +172,6 @@ Result<> complete(ApiRequest& request, const ModelText& text, const PrepareOptio
   }
   MORACLE_TRY(resolve_settings(request, text));
   return check_room(request, options.context);
-}
-
-bool may_call(const ApiRequest& request) {
-  return request.kind == GenerationApi::chat && request.tools.may_call();
 }
 
 // A member of /tokenize that the table of fields has for another endpoint, or not at all.
@@ -270,12 +217,17 @@ Result<> prepare_request(ApiRequest& request, const ModelText& text, const Prepa
 }
 
 bool is_held(const ApiRequest& request) {
-  return request.output.has_value() || may_call(request);
+  return request.output.has_value() || request.tools.may_call();
 }
 
+// All replies of the request share what they are held to.
 Result<> hold_request(ApiRequest& request, const PrepareOptions& options) {
-  auto held = may_call(request) ? hold_calls(request, options.outputs) : hold_output(request, options.outputs);
-  if (!held.ok()) return request.places.named(std::move(held).error());
+  const bool chats = request.kind == GenerationApi::chat;
+  ModelOutputs* const outputs = request.engine.end_ids.empty() ? nullptr : options.outputs;
+  auto held = hold_rules(request, outputs,
+                         chats ? std::optional<std::string_view>(request.prompts.front().text) : std::nullopt);
+  if (!held.ok()) return request.places.named(request_error(std::move(held).error()));
+  request.engine.output = std::move(*held);
   return Ok{};
 }
 

@@ -32,7 +32,7 @@ Result<> prepare_request(ApiRequest& request, const ModelText& text, const Prepa
 
 // Whether a completed request's replies are held to anything.
 [[nodiscard]] bool is_held(const ApiRequest& request);
-// Compiles what they are held to, which may take seconds. Errors: those of output_error(), "request.unsupported".
+// Compiles what they are held to, which may take seconds. Errors: those of request_error().
 Result<> hold_request(ApiRequest& request, const PrepareOptions& options);
 
 // How many tokens a chat has before its reply. Errors: those of `known`, of templates and tokenizer.

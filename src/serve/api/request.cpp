@@ -233,7 +233,11 @@ Result<> read_template_arguments(const Json& body, ApiRequest& request) {
 
 Result<> read_chat(RequestBody parsed, ApiRequest& request) {
   const Json& body = parsed.fields;
-  MORACLE_ASSIGN(request.tools, read_tools(parsed.tools, body));
+  const OrderedJson choice = has_field(body, "tool_choice") ? OrderedJson(body["tool_choice"]) : OrderedJson();
+  MORACLE_ASSIGN(request.tools, read_tool_use(parsed.tools, choice));
+  bool parallel = true;
+  read_flag(body, "parallel_tool_calls", parallel);
+  if (!parallel) request.tools.max_calls = 1;
   request.chat.tools = request.tools.tools;
   MORACLE_ASSIGN(request.chat.messages, read_messages(std::move(parsed.messages), request.changed));
   if (request.max_tokens == 0) return wrong("request.value", "max_tokens", "a whole number of at least 1", "0");

@@ -16,9 +16,9 @@
 #include "generate/sampling_fields.h"
 #include "serve/api/body.h"
 #include "serve/api/chat/places.h"
-#include "serve/api/chat/tools.h"
 #include "serve/api/fields.h"
 #include "serve/api/output/output_field.h"
+#include "text/constrain/reply_rules.h"
 #include "text/template/chat_templates.h"
 
 namespace moracle::serve {
@@ -31,13 +31,12 @@ struct PreparedPrompt {
 };
 
 // As read_request() reads it from a body, and prepare_request() completes it.
-struct ApiRequest {
+struct ApiRequest : ReplyRules {
   GenerationApi kind = GenerationApi::chat;
   std::string model;  // empty: not given
 
   // Chat.
   ChatRequest chat{};
-  ToolUse tools{};
   bool include_reasoning = true;
   bool continue_final_message = false;
   // Completions.
@@ -59,7 +58,6 @@ struct ApiRequest {
   std::vector<std::pair<std::int32_t, float>> logit_bias{};
   std::optional<std::int64_t> logprobs{};  // how many likeliest tokens beside each
   bool return_token_ids = false;
-  std::optional<OutputField> output{};  // what answers are held to
   std::string cache_salt{};
   std::int64_t priority = 0;
   std::string request_id{};
@@ -88,7 +86,7 @@ struct ApiRequest {
 };
 
 // `strict` refuses names that nobody knows and messages that must be mended. Errors: those of check_fields,
-// read_messages and read_tools, "request.missing",
+// read_messages and read_tool_use, "request.missing",
 // "request.limit", "request.value", "request.type", "request.unsupported", each with the field.
 Result<ApiRequest> read_request(GenerationApi api, RequestBody body, bool strict);
 

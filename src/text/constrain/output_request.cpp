@@ -105,6 +105,13 @@ Result<std::optional<OutputField>> read_structured_outputs(const OrderedJson& va
 
 }  // namespace
 
+Error at_output(const OutputField& field, Error error) {
+  const bool pointer = error.where.starts_with("/");
+  if (!pointer && !error.where.empty()) error.found += " at " + error.where;
+  error.where = field.place + (pointer ? error.where : std::string());
+  return error;
+}
+
 Result<std::optional<OutputField>> read_output_request(const std::string& name, const OrderedJson& value) {
   if (name == "structured_outputs") return read_structured_outputs(value);
   if (!name.starts_with("guided_")) return read_format(name, value);

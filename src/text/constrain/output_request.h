@@ -20,4 +20,7 @@ struct OutputField {
 // "request.type", "request.value", "request.missing", "request.unsupported".
 Result<std::optional<OutputField>> read_output_request(const std::string& name, const OrderedJson& value);
 
+// An error of holding the field's format, at the field's place.
+[[nodiscard]] Error at_output(const OutputField& field, Error error);
+
 }  // namespace moracle

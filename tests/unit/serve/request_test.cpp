@@ -149,7 +149,8 @@ TEST(ServeRequest, OutputsAreHeldByOneField) {
 TEST(ServeRequest, ErrorsOfOutputsNameTheFieldAndThePointer) {
   const OutputField field{.place = "guided_json"};
   const auto code_of = [&](const char* code, const char* where) {
-    const ApiError error = api_error(output_error(field, {.code = code, .where = where, .wanted = "w", .found = "f"}));
+    const ApiError error =
+        api_error(request_error(at_output(field, {.code = code, .where = where, .wanted = "w", .found = "f"})));
     EXPECT_EQ(error.status, 400);
     return std::pair(error.code, error.param);
   };

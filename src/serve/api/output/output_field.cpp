@@ -24,15 +24,12 @@ std::string output_error_code(std::string_view code) {
   if (code == "constrain.complex") return "request.schema_too_complex";
   if (code == "schema.unsupported" || code == "schema.unknown" || code == "regex.unsupported")
     return "request.unsupported_schema";
-  return code == "constrain.unavailable" || code == "constrain.reply" ? "request.unsupported"
-                                                                      : "request.invalid_schema";
+  const bool impossible = code == "constrain.unavailable" || code == "constrain.reply" || code == "constrain.end";
+  return impossible ? "request.unsupported" : "request.invalid_schema";
 }
 
-Error output_error(const OutputField& field, Error error) {
+Error request_error(Error error) {
   error.code = output_error_code(error.code);
-  const bool pointer = error.where.starts_with("/");
-  if (!pointer && !error.where.empty()) error.found += " at " + error.where;
-  error.where = field.place + (pointer ? error.where : std::string());
   return error;
 }
 

@@ -17,8 +17,8 @@ Result<std::optional<OutputField>> read_output_field(const RequestBody& body);
 // The code of a request's error for that of a format: "request.schema_too_complex", "request.unsupported_schema",
 // "request.invalid_schema", "request.unsupported".
 [[nodiscard]] std::string output_error_code(std::string_view code);
-// An error of a format as one of its field.
-[[nodiscard]] Error output_error(const OutputField& field, Error error);
+// An error of hold_rules() as one of a request.
+[[nodiscard]] Error request_error(Error error);
 
 // JSON schemas of the fields.
 [[nodiscard]] Json response_format_schema();

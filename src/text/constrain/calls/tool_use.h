@@ -1,10 +1,8 @@
-// The tools of a request: checked, and in the shape that templates expect.
+// The tools of a request, and which of them its reply may or must call. Its functions have no state, so that every
+// thread may call them.
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/json/document.h"
@@ -12,7 +10,7 @@
 #include "text/constrain/calls/tool_form.h"
 #include "text/reply/tool_schemas.h"
 
-namespace moracle::serve {
+namespace moracle {
 
 struct ToolUse {
   OrderedJson tools{};            // as the template sees them; null: none may be called
@@ -24,8 +22,8 @@ struct ToolUse {
   [[nodiscard]] bool may_call() const { return !tools.is_null(); }
 };
 
-// `fields` has tool_choice and parallel_tool_calls. Errors: "request.type", "request.value", "request.limit",
-// "request.unsupported", each with the place.
-Result<ToolUse> read_tools(const OrderedJson& tools, const Json& fields);
+// `choice`: "none", "auto", "required", or {"type": "function", "function": {"name"}}; null is "auto". Errors: those of
+// read_tool_list; "request.value", at "tool_choice".
+Result<ToolUse> read_tool_use(const OrderedJson& tools, const OrderedJson& choice);
 
-}  // namespace moracle::serve
+}  // namespace moracle
