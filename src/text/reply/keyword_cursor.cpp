@@ -1,5 +1,6 @@
 #include "text/reply/keyword_cursor.h"
 
+#include <string_view>
 #include <utility>
 
 #include "base/json/document.h"

@@ -1,7 +1,6 @@
 #include "text/constrain/schema/json_rules.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <vector>
 
