@@ -78,7 +78,7 @@ struct ModelOptions : ComputeOptions {
     GenerationChoice choice{};
     const CallSyntax* call_syntax = nullptr;
     std::size_t kv_memory = 0;  // this and what follows as in LoadOptions
-    std::int64_t sequences = 64;
+    std::int64_t sequences = SessionOptions{}.sequences;
     std::int64_t context = 0;
     std::function<void(const LoadPlan&)> on_plan{};
     std::function<void(const LoadProgress&)> on_progress{};  // beside the bar; callable from several threads
