@@ -383,7 +383,7 @@ typedef struct moracle_scheduler_options {
   int32_t no_prefix_reuse; /* 1: no prompt is taken from an earlier one */
   int32_t reserved;
   int64_t context;     /* most tokens of a prompt and its answer; 0: what the model can hold */
-  int64_t max_running; /* requests; 0: 32 */
+  int64_t max_running; /* requests; 0: 32, on a GPU 64 */
   int64_t max_queue;   /* waiting requests; 0: 1024 */
 } moracle_scheduler_options;
 

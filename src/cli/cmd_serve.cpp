@@ -144,7 +144,7 @@ void add_batch_options(CLI::App& command, ServeCommand& options) {
     command.add_option(name, target, text)->type_name("N")->check(whole_number(low, std::int64_t{1} << 40));
   };
   whole("--context", how.context, "Most tokens of prompt and reply (default: what the model can hold)", 2);
-  whole("--max-running", how.max_running, "Most replies that are generated at once (default: 32)", 1);
+  whole("--max-running", how.max_running, "Most replies that are generated at once (default: 32, on a GPU 64)", 1);
   whole("--per-key-running", how.max_running_per_key, "Of these, of one key; 0: no bound of its own (default: 0)", 0);
   whole("--max-queue", how.max_queue, "Most replies that wait; more get status 429 (default: 1024)", 1);
   whole("--max-queue-tokens", how.max_queue_tokens, "Most prompt tokens that wait; 0: no bound (default: 0)", 0);

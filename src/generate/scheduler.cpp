@@ -31,13 +31,20 @@ std::int64_t held_among(const std::vector<ScheduledSequence*>& sequences) {
   return std::count_if(sequences.begin(), sequences.end(), [](const ScheduledSequence* each) { return each->held; });
 }
 
+// With the bounds that are the model's.
+SchedulerOptions settled(SchedulerOptions options, const Model& model) {
+  if (options.max_running == 0) options.max_running = model.decode_sequences();
+  if (options.max_prefill == 0) options.max_prefill = std::max(model.prefill_chunk(), options.min_prefill);
+  return options;
+}
+
 }  // namespace
 
 class Scheduler::Impl {
  public:
   Impl(Model& model, ThreadPool& pool, const SchedulerOptions& options)
       : model_(model),
-        options_(options),
+        options_(settled(options, model)),
         prefixes_(model, options_),
         planner_(options_, prefixes_),
         runner_(model, pool) {

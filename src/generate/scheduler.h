@@ -15,13 +15,13 @@ namespace moracle {
 
 struct SchedulerOptions {
   std::int64_t context = 0;              // most tokens of prompt and answer; 0: what the model can hold
-  std::int64_t max_running = 32;         // requests
+  std::int64_t max_running = 0;          // requests; 0: Model::decode_sequences()
   std::int64_t max_running_per_key = 0;  // requests; 0: no bound of its own
   std::int64_t max_queue = 1024;         // waiting requests
   std::int64_t max_queue_tokens = 0;     // prompt tokens of waiting requests; 0: no bound
   double step_ms = 200;                  // of prompts in a step, by their measured rate; tenfold where nobody decodes
   std::int64_t min_prefill = 32;         // prompt tokens of a step, where there are any to take
-  std::int64_t max_prefill = 512;
+  std::int64_t max_prefill = 0;          // 0: Model::prefill_chunk()
   bool reuse_prefixes = true;
   bool share_prefixes = false;  // among keys, too: who asks can tell by the time what others asked
 };

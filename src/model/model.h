@@ -77,7 +77,7 @@ class LoadPlan final {
   [[nodiscard]] const std::vector<std::string>& warnings() const;
   [[nodiscard]] std::uint64_t parameters() const;  // logical weights, not bytes
   // As the model that a load makes of it.
-  [[nodiscard]] std::int64_t prefill_chunk() const { return kHostPrefillChunk; }
+  [[nodiscard]] std::int64_t prefill_chunk() const;
   // Canonical weights by index in modules(), of kind "experts", and of kind "linear": reads what belongs to them and is
   // small; the matrices stay lazy. For `verify`.
   [[nodiscard]] Result<CanonicalExperts> read_experts(std::size_t module) const;
@@ -183,6 +183,8 @@ class Model {
   [[nodiscard]] virtual Result<std::unique_ptr<SequenceState>> new_sequence() const = 0;
   // Tokens of a prompt that one call is best given.
   [[nodiscard]] virtual std::int64_t prefill_chunk() const { return kHostPrefillChunk; }
+  // Sequences that one step is best given a token of.
+  [[nodiscard]] virtual std::int64_t decode_sequences() const { return 32; }
   // Whether the highest logits of a span cost less than a choice from its whole row in the step.
   [[nodiscard]] virtual bool ranks_for_less() const { return true; }
   // Sizes workspaces for batches of up to `tokens` tokens; later calls with no more allocate nothing in the layers.

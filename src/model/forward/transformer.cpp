@@ -47,6 +47,14 @@ Transformer::Transformer(Parts parts, ThreadPool& pool)
       decode_calls_(state_layout_, *device_),
       memory_(&calls_) {}
 
+std::int64_t Transformer::prefill_chunk() const {
+  return on_host() ? kHostPrefillChunk : kDevicePrefillChunk;
+}
+
+std::int64_t Transformer::decode_sequences() const {
+  return on_host() ? Model::decode_sequences() : kDecodeSizes.back();
+}
+
 Result<> Transformer::make_pool(std::size_t bytes) {
   if (on_host()) {
     MORACLE_ASSIGN(blocks_, BlockLedger::make(state_layout_->block_bytes(), bytes, stream_));

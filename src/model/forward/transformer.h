@@ -30,6 +30,8 @@ class Transformer final : public Model {
 
   [[nodiscard]] const ModelInfo& info() const override { return parts_.info; }
   [[nodiscard]] Result<std::unique_ptr<SequenceState>> new_sequence() const override;
+  [[nodiscard]] std::int64_t prefill_chunk() const override;
+  [[nodiscard]] std::int64_t decode_sequences() const override;
   [[nodiscard]] bool ranks_for_less() const override { return on_host() || parts_.head->has_top_k(); }
   Result<> reserve(std::int64_t tokens) override;
   [[nodiscard]] const Parts& parts() const { return parts_; }

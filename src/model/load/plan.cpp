@@ -496,6 +496,10 @@ const std::vector<std::string>& LoadPlan::warnings() const {
   return opened_->warnings();
 }
 
+std::int64_t LoadPlan::prefill_chunk() const {
+  return opened_->placement().whole_gpu() == nullptr ? kHostPrefillChunk : kDevicePrefillChunk;
+}
+
 std::uint64_t LoadPlan::parameters() const {
   return opened_->parameters();
 }

@@ -18,6 +18,8 @@ inline constexpr std::int64_t kBlockTokens = kKvBlock;
 
 // Tokens of a prompt that one call takes on the host: it bounds the workspace and lets an interrupt act early.
 inline constexpr std::int64_t kHostPrefillChunk = 512;
+// Fewer leave a mixture's experts so few rows each that reading their weights takes as long as multiplying them.
+inline constexpr std::int64_t kDevicePrefillChunk = 4096;
 
 // What one layer keeps: bytes for each block of positions (keys and values, a latent, ...), and floats that do not
 // grow with the sequence (a recurrent state).
