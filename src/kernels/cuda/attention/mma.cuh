@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/shared.cuh"
+
 namespace moracle::cuda {
 
 // sums[16, 8] += a[16, 16] b[16, 8], bf16. Of lane l: rows l / 4 and l / 4 + 8 of a and sums, column l / 4 of b.
@@ -20,10 +22,6 @@ __device__ __forceinline__ std::uint32_t pack_bf16(float low, float high) {
   std::uint32_t packed = 0;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
   return packed;
-}
-
-__device__ __forceinline__ std::uint32_t shared_address(const void* at) {
-  return static_cast<std::uint32_t>(__cvta_generic_to_shared(at));
 }
 
 // 16 bytes to shared memory; zeros where there is nothing to copy.

@@ -5,13 +5,11 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/shared.cuh"
+
 namespace moracle::cuda {
 
 inline constexpr int kSharedLimit = 232448;  // bytes of a block on compute capability 9.0
-
-__device__ __forceinline__ std::uint32_t shared_address(const void* pointer) {
-  return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
-}
 
 // Barriers that count arrivals and bytes, by their addresses in shared memory.
 __device__ __forceinline__ void init_barrier(std::uint32_t barrier, int arrivals) {

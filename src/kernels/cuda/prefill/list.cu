@@ -9,6 +9,7 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/prefill/inputs.cuh"
 #include "kernels/cuda/prefill/launch.cuh"
+#include "kernels/cuda/tensor_map.h"
 
 namespace moracle::cuda {
 
@@ -212,14 +213,7 @@ __global__ void __launch_bounds__(kThreads) add_choices(const __grid_constant__ 
 
 // How a stage's codes are copied: of 64 columns, for 16 tiles at once.
 int map_codes(const StreamedExpertsArgs& args, const MatrixArgs& matrix, CUtensorMap& map) {
-  static const auto encode = [] {
-    void* entry = nullptr;
-    cudaDriverEntryPointQueryResult found{};
-    constexpr unsigned kCuda12 = 12000;
-    const cudaError_t error =
-        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, kCuda12, cudaEnableDefault, &found);
-    return error == cudaSuccess ? reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(entry) : nullptr;
-  }();
+  const auto encode = tensor_map_encoder();
   if (encode == nullptr) return cudaErrorSymbolNotFound;
   const RecordForm form = record_form(args.routed.pack.records);
   const cuuint64_t sizes[3] = {matrix.records.tile_bytes / 8,
