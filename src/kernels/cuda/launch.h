@@ -35,13 +35,21 @@ struct FormedInputs {
 // Linears of few tokens. The bits of a token differ from those of the tiles.
 bool are_few(const LinearArgs& linear);
 void launch_few(const LinearArgs& linear, const FormedInputs& inputs, cudaStream_t stream);
-// Linears of several tokens, of codes that bf16 holds and scales of 64 columns or more. 4-bit codes take formed inputs
-// interleaved.
+// Where columns of formed inputs lie.
+struct InputOrder {
+  bool nibbles = false;  // of 8 columns, each of the first four is followed by that four further: 4-bit codes' pairs
+  bool fragments =
+      false;  // of 64, as warpgroup products take the fragments of weights that lanes make of 16 neighbours
+};
+// Linears of several tokens, of codes that bf16 holds and scales of 64 columns or more.
 inline constexpr int kMostRounded = 16;  // tokens whose inputs may be rounded within
 bool can_round(const LinearArgs& linear);
-int launch_rounding(const LinearArgs& linear, bool interleaved, cudaStream_t stream);
+int launch_rounding(const LinearArgs& linear, const InputOrder& order, cudaStream_t stream);
 bool are_tiled(const LinearArgs& linear, const FormedInputs& inputs);
-int launch_tiles(const LinearArgs& linear, const FormedInputs& inputs, cudaStream_t stream);
+// Of these, those that warpgroup products take.
+bool are_products(const LinearArgs& linear);
+// `order.fragments`: by warpgroup products.
+int launch_tiles(const LinearArgs& linear, const FormedInputs& inputs, const InputOrder& order, cudaStream_t stream);
 
 // The whole of each: what the table's functions enqueue. They return the runtime's error of the launches.
 int launch(const ExpertsArgs& args, cudaStream_t stream);

@@ -2,6 +2,7 @@
 #include "kernels/cuda/decode/launch.cuh"
 #include "kernels/cuda/gemm.cuh"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/linear/order.h"
 #include "kernels/cuda/prefill/inputs.cuh"
 #include "kernels/cuda/prefill/launch.cuh"
 
@@ -100,7 +101,7 @@ struct InputArgs {
   std::uint16_t* codes;
   float* scales;
   std::int64_t part_codes;
-  bool interleaved;  // of 8 columns, each of the first four is followed by that four further
+  InputOrder order;
 };
 
 __global__ void __launch_bounds__(kThreads) form_inputs(const __grid_constant__ InputArgs args) {
@@ -123,7 +124,7 @@ __global__ void __launch_bounds__(kThreads) form_inputs(const __grid_constant__ 
   std::uint16_t* const to = args.codes + row * matrix.padded;
   const InputKind kind = args.pack.input;
   const auto value = [&](int k) { return k >= matrix.cols ? 0.0F : from[order != nullptr ? order[k] : k]; };
-  const auto place = [&](int k) { return args.interleaved ? (k & ~7) | (k & 3) << 1 | (k >> 2 & 1) : k; };
+  const auto place = [&](int k) { return placed_column(args.order, k); };
   const int group = input_group(kind);
   if (group < 0) {
     for (int part = 0; part < input_parts(kind); ++part) {
@@ -194,7 +195,7 @@ bool share_form(const LinearPart& a, const LinearPart& b) {
 }
 
 // Inputs of the first matrix.
-int form_inputs_of(const LinearArgs& args, bool interleaved, cudaStream_t stream) {
+int form_inputs_of(const LinearArgs& args, const InputOrder& order, cudaStream_t stream) {
   const LinearPart& part = args.parts[0];
   const InputArgs inputs{.pack = part.pack,
                          .matrix = part.matrix,
@@ -207,8 +208,8 @@ int form_inputs_of(const LinearArgs& args, bool interleaved, cudaStream_t stream
                          .codes = args.x_codes,
                          .scales = args.x_scales,
                          .part_codes = static_cast<std::int64_t>(args.tokens) * part.matrix.padded,
-                         .interleaved = interleaved};
-  if (can_round(args)) return launch_rounding(args, interleaved, stream);
+                         .order = order};
+  if (can_round(args)) return launch_rounding(args, order, stream);
   form_inputs<<<static_cast<unsigned>(args.tokens), kThreads, 0, stream>>>(inputs);
   return cudaGetLastError();
 }
@@ -262,7 +263,7 @@ int launch(const ExpertsArgs& args, cudaStream_t stream) {
                    .codes = args.x_codes,
                    .scales = args.x_scales,
                    .part_codes = x_part,
-                   .interleaved = false};
+                   .order = {}};
   form_inputs<<<blocks(x_rows), kThreads, 0, stream>>>(inputs);
   if (args.routed.input_variants == 2) {
     inputs.matrix = args.routed.up;
@@ -334,17 +335,17 @@ int launch(const LinearArgs& args, cudaStream_t stream) {
     return cudaGetLastError();
   }
   if (tiled && args.batch_invariant == 0 && args.tokens <= kMostRounded && can_round(args)) {
-    const int error = launch_tiles(args, {.formed = false, .group = -1}, stream);
+    const int error = launch_tiles(args, {.formed = false, .group = -1}, {}, stream);
     return error != cudaSuccess ? error : cudaGetLastError();
   }
   bool shared = true;
   for (int part = 1; part < args.count; ++part) shared = shared && share_form(first, args.parts[part]);
+  const InputOrder order{.nibbles = tiled && bits_of(first.pack.code) == 4, .fragments = tiled && are_products(args)};
   const auto launch_formed = [&](const LinearArgs& linear) {
-    if (tiled) return launch_tiles(linear, formed, stream);
+    if (tiled) return launch_tiles(linear, formed, order, stream);
     few ? launch_few(linear, formed, stream) : launch_one_gemm(linear, stream);
     return static_cast<int>(cudaSuccess);
   };
-  const bool interleaved = tiled && bits_of(first.pack.code) == 4;
   const bool together = shared && (tiled || few);
   int error = cudaSuccess;
   for (int part = 0; part < args.count && error == cudaSuccess; part += together ? args.count : 1) {
@@ -353,7 +354,7 @@ int launch(const LinearArgs& args, cudaStream_t stream) {
       one.parts[0] = args.parts[part];
       one.count = 1;
     }
-    if (part == 0 || !shared) error = form_inputs_of(one, interleaved, stream);
+    if (part == 0 || !shared) error = form_inputs_of(one, order, stream);
     if (error == cudaSuccess) error = launch_formed(one);
   }
   return error != cudaSuccess ? error : cudaGetLastError();

@@ -3,14 +3,15 @@
 #include "kernels/cuda/attention/mma.cuh"
 #include "kernels/cuda/grid.cuh"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/linear/order.h"
 #include "kernels/cuda/linear/scales.cuh"
 
 namespace moracle::cuda {
 
-int launch_tiles_int4(const LinearArgs& linear, const FormedInputs& inputs, cudaStream_t stream);
-int launch_tiles_int8(const LinearArgs& linear, const FormedInputs& inputs, cudaStream_t stream);
-int launch_tiles_e4m3(const LinearArgs& linear, const FormedInputs& inputs, cudaStream_t stream);
-int launch_tiles_bf16(const LinearArgs& linear, const FormedInputs& inputs, cudaStream_t stream);
+int launch_tiles_int4(const LinearArgs& linear, const FormedInputs& inputs, bool products, cudaStream_t stream);
+int launch_tiles_int8(const LinearArgs& linear, const FormedInputs& inputs, bool products, cudaStream_t stream);
+int launch_tiles_e4m3(const LinearArgs& linear, const FormedInputs& inputs, bool products, cudaStream_t stream);
+int launch_tiles_bf16(const LinearArgs& linear, const FormedInputs& inputs, bool products, cudaStream_t stream);
 
 namespace {
 
@@ -22,7 +23,7 @@ struct RoundArgs {
   std::uint16_t* codes;  // [rows, padded]
   std::int32_t cols;
   std::int32_t padded;
-  bool interleaved;
+  InputOrder order;
 };
 
 // A thread takes eight columns. Grid: shares of a row, rows.
@@ -39,9 +40,17 @@ __global__ void __launch_bounds__(kThreads) round_inputs(const __grid_constant__
     a = from[0];
     b = from[1];
   }
-  *reinterpret_cast<uint4*>(args.codes + row * args.padded + column) =
-      args.interleaved ? uint4{pack_bf16(a.x, b.x), pack_bf16(a.y, b.y), pack_bf16(a.z, b.z), pack_bf16(a.w, b.w)}
-                       : uint4{pack_bf16(a.x, a.y), pack_bf16(a.z, a.w), pack_bf16(b.x, b.y), pack_bf16(b.z, b.w)};
+  const uint4 eight = args.order.nibbles
+                          ? uint4{pack_bf16(a.x, b.x), pack_bf16(a.y, b.y), pack_bf16(a.z, b.z), pack_bf16(a.w, b.w)}
+                          : uint4{pack_bf16(a.x, a.y), pack_bf16(a.z, a.w), pack_bf16(b.x, b.y), pack_bf16(b.z, b.w)};
+  std::uint16_t* const to = args.codes + row * args.padded;
+  if (!args.order.fragments) {
+    *reinterpret_cast<uint4*>(to + column) = eight;
+    return;
+  }
+  const std::uint32_t pairs[4] = {eight.x, eight.y, eight.z, eight.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) *reinterpret_cast<std::uint32_t*>(to + fragment_column(column + 2 * i)) = pairs[i];
 }
 
 }  // namespace
@@ -54,10 +63,10 @@ bool can_round(const LinearArgs& linear) {
          reinterpret_cast<std::uintptr_t>(linear.x) % 16 == 0;
 }
 
-int launch_rounding(const LinearArgs& linear, bool interleaved, cudaStream_t stream) {
+int launch_rounding(const LinearArgs& linear, const InputOrder& order, cudaStream_t stream) {
   const MatrixArgs& matrix = linear.parts[0].matrix;
   const RoundArgs args{
-      .x = linear.x, .codes = linear.x_codes, .cols = matrix.cols, .padded = matrix.padded, .interleaved = interleaved};
+      .x = linear.x, .codes = linear.x_codes, .cols = matrix.cols, .padded = matrix.padded, .order = order};
   return launch_grid(
       round_inputs,
       {.grid = dim3(grid_of(matrix.padded, 8 * kThreads), static_cast<unsigned>(linear.tokens)), .threads = kThreads},
@@ -82,16 +91,25 @@ bool are_tiled(const LinearArgs& linear, const FormedInputs& inputs) {
   return false;
 }
 
-int launch_tiles(const LinearArgs& linear, const FormedInputs& inputs, cudaStream_t stream) {
+bool are_products(const LinearArgs& linear) {
+  if (linear.tokens <= kMostRounded || linear.batch_invariant != 0) return false;
+  for (int part = 0; part < linear.count; ++part) {
+    const LinearPart& of = linear.parts[part];
+    if (of.matrix.rows % 4 != 0 || reinterpret_cast<std::uintptr_t>(of.y) % 16 != 0) return false;
+  }
+  return true;
+}
+
+int launch_tiles(const LinearArgs& linear, const FormedInputs& inputs, const InputOrder& order, cudaStream_t stream) {
   switch (linear.parts[0].pack.code) {
     case DeviceCode::int4:
-      return launch_tiles_int4(linear, inputs, stream);
+      return launch_tiles_int4(linear, inputs, order.fragments, stream);
     case DeviceCode::int8:
-      return launch_tiles_int8(linear, inputs, stream);
+      return launch_tiles_int8(linear, inputs, order.fragments, stream);
     case DeviceCode::e4m3:
-      return launch_tiles_e4m3(linear, inputs, stream);
+      return launch_tiles_e4m3(linear, inputs, order.fragments, stream);
     case DeviceCode::bf16:
-      return launch_tiles_bf16(linear, inputs, stream);
+      return launch_tiles_bf16(linear, inputs, order.fragments, stream);
     default:
       break;
   }

@@ -16,11 +16,11 @@
 #include "kernels/cuda/grid.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/linear/matrices.cuh"
+#include "kernels/cuda/linear/numbers.cuh"
 #include "kernels/cuda/linear/scales.cuh"
 
 namespace moracle::cuda {
 
-inline constexpr int kSlice = 64;
 inline constexpr int kMostRanks = 8;
 inline constexpr int kInputStride = 2 * kSlice + 16;  // bytes; rows lie in banks of their own
 
@@ -39,16 +39,6 @@ struct TileArgs {
   const float* scales;         // [tokens, input_groups]
   const float* x;              // [tokens, cols], which blocks round where there are no codes
   std::int32_t cols;
-};
-
-// Codes of a slice in shared memory.
-template <class Code>
-struct SliceForm {
-  static constexpr int kBits = bits_of(Code::kCode);
-  static constexpr int kBytes = kSlice * kBits / 8;                   // of a row
-  static constexpr int kStride = kBits == 16 ? kBytes + 16 : kBytes;  // rows lie in banks of their own
-  static constexpr int kWords = kBits / 2;                            // of 16 columns, a lane's
-  static constexpr bool kScaled = kBits <= 8;
 };
 
 // Warps [kSplits, kTokenWarps, kRowWarps] of kRowTiles x 16 weight rows and kTokenTiles x 8 tokens.
@@ -81,39 +71,6 @@ struct TilePlan {
   static constexpr int kSumBytes = kShares ? kSplits * kTokens * kSumStride * 4 : 0;
   static constexpr int kShared = kStages * kStageBytes > kSumBytes ? kStages* kStageBytes : kSumBytes;
 };
-
-__device__ __forceinline__ std::uint32_t subtract_bf16x2(std::uint32_t a, std::uint32_t b) {
-  std::uint32_t difference = 0;
-  asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(difference) : "r"(a), "r"(b));
-  return difference;
-}
-__device__ __forceinline__ std::uint32_t multiply_bf16x2(std::uint32_t a, std::uint32_t b) {
-  std::uint32_t product = 0;
-  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
-  return product;
-}
-
-// Two of a lane's 16 numbers of a row, exact: of columns 2 pair and 2 pair + 1, of 4-bit codes as they are interleaved.
-template <class Code>
-__device__ __forceinline__ std::uint32_t number_pair(const std::uint32_t (&words)[SliceForm<Code>::kWords], int pair,
-                                                     std::uint32_t zero) {
-  if constexpr (Code::kCode == DeviceCode::int4) {
-    constexpr std::uint32_t kOnes = 0x43004300U;  // 128, of which codes are the last bits
-    return subtract_bf16x2((words[pair / 4] >> (4 * (pair % 4)) & 0x000F000FU) | kOnes, kOnes | zero * 0x10001U);
-  } else if constexpr (Code::kCode == DeviceCode::int8) {
-    const std::uint32_t word = words[pair / 2];
-    const auto first = 0x7440U + static_cast<unsigned>(pair % 2 * 2);
-    const float from = 0x1p23F + static_cast<float>(zero);
-    return pack_bf16(__uint_as_float(__byte_perm(word, 0x4B000000U, first)) - from,
-                     __uint_as_float(__byte_perm(word, 0x4B000000U, first + 1)) - from);
-  } else if constexpr (Code::kCode == DeviceCode::e4m3) {
-    const std::uint32_t high = __byte_perm(words[pair / 2], 0, pair % 2 == 0 ? 0x1404U : 0x3424U);
-    constexpr std::uint32_t kBias = 0x7B807B80U;  // 2^120, from an exponent's bias of 7 to 127
-    return multiply_bf16x2((high & 0x80008000U) | (high & 0x7F007F00U) >> 4U, kBias);
-  } else {
-    return words[pair];
-  }
-}
 
 // What scales the sums of some columns of a lane's rows.
 template <int kRowTiles>
@@ -559,13 +516,6 @@ cudaError_t launch_plan(const LinearArgs& linear, const FormedInputs& inputs, in
                      stream, args);
 }
 
-// Whether tiles of 128 rows and 128 tokens keep all multiprocessors at work.
-inline bool are_many(const LinearArgs& linear, int multiprocessors) {
-  unsigned blocks = 0;
-  for (int part = 0; part < linear.count; ++part) blocks += grid_of(linear.parts[part].matrix.rows, 128);
-  return static_cast<int>(blocks * grid_of(linear.tokens, 128)) >= multiprocessors;
-}
-
 template <class Code>
 cudaError_t launch_tiles(const LinearArgs& linear, const FormedInputs& inputs, cudaStream_t stream) {
   int multiprocessors = 0;
@@ -576,14 +526,8 @@ cudaError_t launch_tiles(const LinearArgs& linear, const FormedInputs& inputs, c
                : launch_plan<Code, TilePlan<Code, 1, 1, 4, 1, 2, true>>(linear, inputs, multiprocessors, stream);
   }
   // Whatever the batch, columns are added in one order.
-  if (linear.batch_invariant != 0 || (linear.tokens > 64 && are_many(linear, multiprocessors)))
+  if (linear.batch_invariant != 0 || linear.tokens > kMostRounded)
     return launch_plan<Code, TilePlan<Code, 2, 8, 4, 2, 1, false>>(linear, inputs, multiprocessors, stream);
-  if (linear.tokens > 64)
-    return launch_plan<Code, TilePlan<Code, 2, 8, 4, 1, 2, false>>(linear, inputs, multiprocessors, stream);
-  if (linear.tokens > 32)
-    return launch_plan<Code, TilePlan<Code, 1, 4, 4, 2, 1, false>>(linear, inputs, multiprocessors, stream);
-  if (linear.tokens > 16)
-    return launch_plan<Code, TilePlan<Code, 1, 4, 4, 1, 2, false>>(linear, inputs, multiprocessors, stream);
   return launch_plan<Code, TilePlan<Code, 1, 2, 4, 1, 2, false>>(linear, inputs, multiprocessors, stream);
 }
 

@@ -1,9 +1,10 @@
+#include "kernels/cuda/linear/products.cuh"
 #include "kernels/cuda/linear/tiles.cuh"
 
 namespace moracle::cuda {
 
-int launch_tiles_e4m3(const LinearArgs& linear, const FormedInputs& inputs, cudaStream_t stream) {
-  return launch_tiles<E4m3>(linear, inputs, stream);
+int launch_tiles_e4m3(const LinearArgs& linear, const FormedInputs& inputs, bool products, cudaStream_t stream) {
+  return products ? launch_products<E4m3>(linear, inputs, stream) : launch_tiles<E4m3>(linear, inputs, stream);
 }
 
 }  // namespace moracle::cuda

@@ -1,9 +1,10 @@
+#include "kernels/cuda/linear/products.cuh"
 #include "kernels/cuda/linear/tiles.cuh"
 
 namespace moracle::cuda {
 
-int launch_tiles_int4(const LinearArgs& linear, const FormedInputs& inputs, cudaStream_t stream) {
-  return launch_tiles<Int4>(linear, inputs, stream);
+int launch_tiles_int4(const LinearArgs& linear, const FormedInputs& inputs, bool products, cudaStream_t stream) {
+  return products ? launch_products<Int4>(linear, inputs, stream) : launch_tiles<Int4>(linear, inputs, stream);
 }
 
 }  // namespace moracle::cuda
