@@ -28,7 +28,7 @@ __device__ __forceinline__ void add_products(float& sum, const float4& x, const 
   sum = fmaf(x.z, weight.z, sum);
   sum = fmaf(x.w, weight.w, sum);
 }
-__device__ __forceinline__ bool whole_fours(const RouteArgs& args) {
+MORACLE_BOTH bool whole_fours(const RouteArgs& args) {
   return args.hidden % kLaneColumns == 0 && reinterpret_cast<std::uintptr_t>(args.router) % 16 == 0 &&
          reinterpret_cast<std::uintptr_t>(args.x) % 16 == 0;
 }
@@ -80,6 +80,121 @@ __global__ void __launch_bounds__(kThreads) router(const __grid_constant__ Route
       if (lane == 0 && token + t < args.tokens && expert + e < experts) store_logit(args, token + t, expert + e, sum);
     }
   }
+}
+
+// The same by way of shared memory, of rows that are read 16 bytes at a time: a stage has 128 columns of the block's
+// tokens and experts, which are copied kRouterStages - 1 stages ahead. A warp takes kWarpRows of each.
+constexpr int kWarpRows = 8;
+constexpr int kRouterStages = 4;
+template <int kTokenWarps_, int kExpertWarps_>
+struct RouterPlan {
+  static constexpr int kExpertWarps = kExpertWarps_;
+  static constexpr int kThreads = 32 * kTokenWarps_ * kExpertWarps;
+  static constexpr int kTokens = kWarpRows * kTokenWarps_;
+  static constexpr int kExperts = kWarpRows * kExpertWarps;
+  static constexpr int kStageFours = (kTokens + kExperts) * 32;
+  static constexpr int kBytes = kRouterStages * kStageFours * static_cast<int>(sizeof(float4));
+};
+
+// What a warp copies: rows of tokens and experts, 16 bytes a lane.
+template <class Plan>
+class RouterCopies {
+ public:
+  __device__ RouterCopies(const RouteArgs& args, std::int64_t token, std::int64_t expert)
+      : any_(args.router), left_(args.hidden - kLaneColumns * lane()), to_(warp() * 32 + lane()) {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const int row = warp() + kWarps * i;
+      from_[i] =
+          kLaneColumns * lane() +
+          (row < Plan::kTokens
+               ? args.x + min(token + row, std::int64_t{args.tokens} - 1) * args.hidden
+               : args.router + min(expert + row - Plan::kTokens, std::int64_t{args.shape.experts} - 1) * args.hidden);
+    }
+  }
+  // The next 128 columns.
+  __device__ __forceinline__ void copy(float4* stage) {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      copy_async(stage + to_ + kWarps * 32 * i, left_ > 0 ? from_[i] : any_, left_ > 0);
+      from_[i] += kStepColumns;
+    }
+    left_ -= kStepColumns;
+  }
+
+ private:
+  static constexpr int kWarps = Plan::kThreads / 32;
+  static constexpr int kRows = (Plan::kTokens + Plan::kExperts) / kWarps;
+
+  static __device__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
+  static __device__ int warp() { return static_cast<int>(threadIdx.x) / 32; }
+
+  const float* from_[kRows];
+  const float* any_;
+  std::int64_t left_;  // columns from this lane's on
+  int to_;
+};
+
+template <class Plan>
+__global__ void __launch_bounds__(Plan::kThreads) router_tiles(const __grid_constant__ RouteArgs args) {
+  extern __shared__ __align__(16) float4 router_stages[];
+  allow_next_grid();
+  wait_for_last_grid();
+  const std::int64_t token = static_cast<std::int64_t>(blockIdx.y) * Plan::kTokens;
+  const std::int64_t expert = static_cast<std::int64_t>(blockIdx.x) * Plan::kExperts;
+  const auto steps = static_cast<int>((args.hidden + kStepColumns - 1) / kStepColumns);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int own_token = warp / Plan::kExpertWarps * kWarpRows;
+  const int own_expert = warp % Plan::kExpertWarps * kWarpRows;
+  RouterCopies<Plan> copies(args, token, expert);
+  for (int step = 0; step + 1 < kRouterStages; ++step) {
+    if (step < steps) copies.copy(router_stages + step * Plan::kStageFours);
+    commit_copies();
+  }
+  float sums[kWarpRows][kWarpRows] = {};
+#pragma unroll 1
+  for (int step = 0; step < steps; ++step) {
+    wait_copies<kRouterStages - 2>();
+    __syncthreads();
+    const int next = step + kRouterStages - 1;
+    if (next < steps) copies.copy(router_stages + next % kRouterStages * Plan::kStageFours);
+    commit_copies();
+    const float4* const stage = router_stages + step % kRouterStages * Plan::kStageFours + lane;
+    float4 inputs[kWarpRows];
+#pragma unroll
+    for (int t = 0; t < kWarpRows; ++t) inputs[t] = stage[(own_token + t) * 32];
+#pragma unroll
+    for (int e = 0; e < kWarpRows; ++e) {
+      const float4 weights = stage[(Plan::kTokens + own_expert + e) * 32];
+#pragma unroll
+      for (int t = 0; t < kWarpRows; ++t) add_products(sums[t][e], inputs[t], weights);
+    }
+  }
+#pragma unroll
+  for (int t = 0; t < kWarpRows; ++t) {
+#pragma unroll
+    for (int e = 0; e < kWarpRows; ++e) {
+      const float sum = warp_sum(sums[t][e]);
+      const std::int64_t to_token = token + own_token + t;
+      const std::int64_t to_expert = expert + own_expert + e;
+      if (lane == 0 && to_token < args.tokens && to_expert < args.shape.experts)
+        store_logit(args, to_token, to_expert, sum);
+    }
+  }
+}
+
+template <class Plan>
+cudaError_t launch_router(const RouteArgs& args, cudaStream_t stream) {
+  auto* const kernel = router_tiles<Plan>;
+  if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Plan::kBytes);
+      error != cudaSuccess)
+    return error;
+  return launch_grid(kernel,
+                     {.grid = dim3(grid_of(args.shape.experts, Plan::kExperts), grid_of(args.tokens, Plan::kTokens)),
+                      .threads = static_cast<unsigned>(Plan::kThreads),
+                      .shared = Plan::kBytes},
+                     stream, args);
 }
 
 __device__ float route_score(RouteScore score, float logit, float top) {
@@ -297,10 +412,12 @@ __device__ void route_token(const RouteArgs& args, RouteRow& row, std::int64_t t
 // A warp a token, one in a block: few tokens find all multiprocessors.
 __global__ void __launch_bounds__(32) route(const __grid_constant__ RouteArgs args) {
   __shared__ RouteRow row;
+  allow_next_grid();
+  wait_for_last_grid();
   route_token<false>(args, row, blockIdx.x);
 }
 
-// Blocks of a cluster share the logits of some tokens, each the experts of its warps; then each chooses for one token.
+// Blocks of a cluster share the logits of a token, each the experts of its warps; then the first one chooses.
 constexpr int kFewThreads = kNormThreads;
 constexpr int kHeldSteps = 16;              // of the first experts' columns, which are fetched first
 constexpr std::int64_t kMostNormed = 7168;  // columns of a row in shared memory
@@ -329,30 +446,6 @@ __device__ __forceinline__ void make_row(const AddNormArgs& norm, std::int64_t t
   }
   const float scale = norm_scale(squares, cols, norm.eps);
   for (std::int64_t k = thread; k < cols; k += kNormThreads) row[k] = row[k] * scale * norm.weight[k];
-}
-
-// Rows of several tokens at once: each has the bits of make_row.
-template <int kTokens>
-__device__ __forceinline__ void make_rows(const AddNormArgs& norm, std::int64_t token, int tokens, float* rows) {
-  const int thread = static_cast<int>(threadIdx.x);
-  const std::int64_t cols = norm.cols;
-  HeldRow held[kTokens];
-  float squares[kTokens];
-#pragma unroll
-  for (int t = 0; t < kTokens; ++t) held[t].load(thread, cols, norm.x + (token + min(t, tokens - 1)) * cols);
-#pragma unroll
-  for (int t = 0; t < kTokens; ++t) held[t].add(thread, cols, norm.sum + (token + min(t, tokens - 1)) * cols);
-#pragma unroll
-  for (int t = 0; t < kTokens; ++t) squares[t] = held[t].squares(thread, cols);
-  block_sums<kNormThreads>(squares);
-#pragma unroll
-  for (int t = 0; t < kTokens; ++t) {
-    const float scale = scale_of(squares[t], cols, norm.eps);
-    held[t].each(thread, cols, [&](const float4& four, int at) {
-      reinterpret_cast<float4*>(rows + t * cols)[at] =
-          scaled(four, scale, reinterpret_cast<const float4*>(norm.weight)[at]);
-    });
-  }
 }
 
 // The row that a router multiplies, in shared memory.
@@ -399,22 +492,16 @@ struct HeldExperts {
   }
 };
 
-// Their logits, which the block of a token's rank gets as its scores. `rows`: [kTokens, hidden] in shared memory.
-template <int kTokens, int kExperts, bool kHeld>
-__device__ __forceinline__ void multiply_rows(const RouteArgs& args, const HeldExperts<kExperts>& held,
-                                              const float* rows, std::int64_t token, std::int64_t expert, bool whole,
-                                              float* scores) {
-  const bool whole_rows = args.hidden % kLaneColumns == 0;
-  auto cluster = cooperative_groups::this_cluster();
-  float sums[kTokens][kExperts] = {};
+// Their logits, which the first block gets as its scores. `row`: [hidden] in shared memory.
+template <int kExperts, bool kHeld>
+__device__ __forceinline__ void multiply_row(const RouteArgs& args, const HeldExperts<kExperts>& held, const float* row,
+                                             std::int64_t token, std::int64_t expert, bool whole, float* scores) {
+  const bool whole_row = args.hidden % kLaneColumns == 0;
+  float sums[kExperts] = {};
   const auto add = [&](std::int64_t step, const float4(&weights)[kExperts]) {
+    const float4 x = load_four(row, step * kStepColumns + kLaneColumns * lane_of(), args.hidden, whole_row);
 #pragma unroll
-    for (int t = 0; t < kTokens; ++t) {
-      const float4 x =
-          load_four(rows + t * args.hidden, step * kStepColumns + kLaneColumns * lane_of(), args.hidden, whole_rows);
-#pragma unroll
-      for (int e = 0; e < kExperts; ++e) add_products(sums[t][e], x, weights[e]);
-    }
+    for (int e = 0; e < kExperts; ++e) add_products(sums[e], x, weights[e]);
   };
   if constexpr (kHeld) {
 #pragma unroll
@@ -433,75 +520,62 @@ __device__ __forceinline__ void multiply_rows(const RouteArgs& args, const HeldE
     for (int e = 0; e < kExperts; ++e) weights[e] = HeldExperts<kExperts>::load_step(args, expert + e, step, whole);
     add(step, weights);
   }
+  float* const first = cooperative_groups::this_cluster().map_shared_rank(scores, 0);
 #pragma unroll
-  for (int t = 0; t < kTokens; ++t) {
-#pragma unroll
-    for (int e = 0; e < kExperts; ++e) {
-      const float sum = warp_sum(sums[t][e]);
-      if (lane_of() != 0 || token + t >= args.tokens || expert + e >= args.shape.experts) continue;
-      cluster.map_shared_rank(scores, static_cast<unsigned>(t))[expert + e] =
-          store_logit(args, token + t, expert + e, sum);
-    }
+  for (int e = 0; e < kExperts; ++e) {
+    const float sum = warp_sum(sums[e]);
+    if (lane_of() == 0 && expert + e < args.shape.experts)
+      first[expert + e] = store_logit(args, token, expert + e, sum);
   }
 }
 
-// Clusters of kBlocks, for kTokens tokens each.
-template <int kTokens, int kBlocks, int kExperts>
+// Clusters of kBlocks, a token each.
+template <int kBlocks, int kExperts>
 __global__ void __launch_bounds__(kFewThreads, 1) route_few(const __grid_constant__ RouteArgs args) {
-  __shared__ RouteRow row;
-  extern __shared__ __align__(16) float rows[];
-  static_assert(kTokens <= kBlocks);
+  __shared__ RouteRow choice;
+  extern __shared__ __align__(16) float row[];
   allow_next_grid();
-  const std::int64_t token = std::int64_t{blockIdx.x / kBlocks} * kTokens;
+  const std::int64_t token = blockIdx.x / kBlocks;
   const int rank = static_cast<int>(blockIdx.x) % kBlocks;
   const int warp = rank * (kFewThreads / 32) + static_cast<int>(threadIdx.x) / 32;
   constexpr int kStep = kBlocks * (kFewThreads / 32) * kExperts;
   const bool whole = whole_fours(args);
-  // Else there are no registers for weights ahead.
-  constexpr bool kHeld = kTokens == 1 && kExperts == 1;
+  constexpr bool kHeld = kExperts == 1;  // else there are no registers for weights ahead
   HeldExperts<kExperts> held;
   if constexpr (kHeld) held.load(args, warp * kExperts, whole);
   auto cluster = cooperative_groups::this_cluster();
   cluster.sync();  // all blocks have begun: their shared memory can be written
   wait_for_last_grid();
-  const int tokens = static_cast<int>(min(std::int64_t{kTokens}, args.tokens - token));
-  if (kTokens > 1 && args.norm.x != nullptr && by_fours(args.norm)) {
-    make_rows<kTokens>(args.norm, token, tokens, rows);
-  } else {
-    for (int t = 0; t < tokens; ++t) load_row(args, token + t, rows + t * args.hidden);
-  }
+  load_row(args, token, row);
   __syncthreads();
   for (std::int64_t expert = warp * kExperts; expert < args.shape.experts; expert += kStep) {
     if (kHeld && expert >= kStep) held.load(args, expert, whole);
-    multiply_rows<kTokens, kExperts, kHeld>(args, held, rows, token, expert, whole, row.scores);
+    multiply_row<kExperts, kHeld>(args, held, row, token, expert, whole, choice.scores);
   }
   // The barrier of a cluster orders what its threads wrote to memory before what they read behind it.
   cluster.sync();
-  if (args.norm.x != nullptr) {
-    for (int t = 0; t < tokens; ++t) write_row<kBlocks>(args.norm, token + t, rank, rows + t * args.hidden);
-  }
-  if (rank < tokens && threadIdx.x < 32) route_token<true>(args, row, token + rank);
+  if (args.norm.x != nullptr) write_row<kBlocks>(args.norm, token, rank, row);
+  if (rank == 0 && threadIdx.x < 32) route_token<true>(args, choice, token);
 }
 
-// Tokens from which on tiles of several keep all multiprocessors at work, and up to which each has a cluster.
-constexpr std::int64_t kTiledTokens = 64;
-constexpr std::int64_t kAloneTokens = 16;
+// Tokens up to which each has a cluster, and a tile of the router few of them.
 constexpr std::int64_t kHurriedTokens = 2;  // whose clusters are twice as large
+constexpr std::int64_t kAloneTokens = 16;
+constexpr std::int64_t kSmallTiles = 128;
 
-template <int kTokens, int kBlocks, int kExperts>
+template <int kBlocks, int kExperts>
 cudaError_t launch_few(const RouteArgs& args, cudaStream_t stream) {
-  const auto bytes = static_cast<std::size_t>(kTokens * args.hidden) * sizeof(float);
-  auto* const kernel = route_few<kTokens, kBlocks, kExperts>;
-  if (const cudaError_t error =
-          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(kTokens * kMostNormed * std::int64_t{sizeof(float)}));
+  const auto bytes = static_cast<std::size_t>(args.hidden) * sizeof(float);
+  auto* const kernel = route_few<kBlocks, kExperts>;
+  if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                     static_cast<int>(kMostNormed * std::int64_t{sizeof(float)}));
       error != cudaSuccess)
     return error;
   if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
       error != cudaSuccess)
     return error;
   return launch_grid(kernel,
-                     {.grid = dim3(grid_of(args.tokens, kTokens) * static_cast<unsigned>(kBlocks)),
+                     {.grid = dim3(grid_of(args.tokens) * static_cast<unsigned>(kBlocks)),
                       .threads = kFewThreads,
                       .shared = bytes,
                       .cluster = dim3(kBlocks)},
@@ -513,23 +587,24 @@ cudaError_t launch_few(const RouteArgs& args, cudaStream_t stream) {
 int launch(const RouteArgs& args, std::byte* workspace, cudaStream_t stream) {
   if (args.shape.experts > kMostRouted) return cudaErrorInvalidValue;
   if (args.tokens == 0) return cudaSuccess;
-  if (args.x != nullptr && args.tokens <= kTiledTokens && args.hidden <= kMostNormed)
-    return args.tokens <= kHurriedTokens ? launch_few<1, 16, 1>(args, stream)
-           : args.tokens <= kAloneTokens ? launch_few<1, 8, 2>(args, stream)
-                                         : launch_few<4, 8, 2>(args, stream);
+  if (args.x != nullptr && args.tokens <= kAloneTokens && args.hidden <= kMostNormed)
+    return args.tokens <= kHurriedTokens ? launch_few<16, 1>(args, stream) : launch_few<8, 2>(args, stream);
   if (args.norm.x != nullptr) {
     RouteArgs rest = args;
     rest.norm.x = nullptr;
     const int error = launch(args.norm, workspace, stream);
     return error != cudaSuccess ? error : launch(rest, workspace, stream);
   }
-  if (args.x != nullptr) {
+  if (args.x != nullptr && whole_fours(args)) {
+    const cudaError_t error = args.tokens <= kSmallTiles ? launch_router<RouterPlan<1, 1>>(args, stream)
+                                                         : launch_router<RouterPlan<4, 4>>(args, stream);
+    if (error != cudaSuccess) return error;
+  } else if (args.x != nullptr) {
     const std::int64_t tiles = (args.shape.experts + kTileExperts - 1) / kTileExperts;
     const std::int64_t warps = (args.tokens + kTileTokens - 1) / kTileTokens * tiles;
     router<<<grid_of(warps, kThreads / 32), kThreads, 0, stream>>>(args);
   }
-  route<<<grid_of(args.tokens), 32, 0, stream>>>(args);
-  return cudaGetLastError();
+  return launch_grid(route, {.grid = dim3(grid_of(args.tokens)), .threads = 32}, stream, args);
 }
 
 }  // namespace moracle::cuda
