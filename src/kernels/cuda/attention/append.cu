@@ -30,8 +30,8 @@ __global__ void __launch_bounds__(kThreads) norm_rows(const __grid_constant__ At
   }
 }
 
-// Of sequences of several tokens. A warp takes a head of queries, or of keys, or of values. Keys go to the block in
-// rows of key_row numbers, values in columns. kMost: numbers of a lane.
+// Of sequences of several tokens. The warps of a block share the heads of a token: of queries, of keys, of values. Keys
+// go to the block in rows of key_row numbers, values in columns. kMost: numbers of a lane.
 template <int kMost>
 __global__ void __launch_bounds__(kThreads) append(const __grid_constant__ AttentionArgs args) {
   __shared__ float rows[kWarps][32 * kMost];
@@ -41,30 +41,31 @@ __global__ void __launch_bounds__(kThreads) append(const __grid_constant__ Atten
   const Place place = place_for_warp(args.spans, args.span_count, token);
   if (place.span < 0 || args.spans[place.span].count == 1) return;
   const int warp = static_cast<int>(threadIdx.x) / 32;
-  std::int64_t head = static_cast<std::int64_t>(blockIdx.y) * kWarps + warp;
   HeadNumbers<kMost> numbers;
   HeadTerms<kMost> terms;
-  if (head < shape.heads) {
+  terms.load(args, args.q_norm, token);
+  std::int64_t head = warp;
+  for (; head < shape.heads; head += kWarps) {
     float* const q = args.q + token * shape.q_width() + head * query_stride(shape);
     numbers.load(q, dims);
-    terms.load(args, args.q_norm, token);
     prepare(args, args.q_norm, terms, numbers, rows[warp]);
     numbers.each(dims, [&](int i, float x) { q[i] = x; });
-    return;
+    __syncwarp();
   }
-  head -= shape.heads;
-  const bool is_key = head < shape.kv_heads;
-  if (!is_key) head -= shape.kv_heads;
-  if (head >= shape.kv_heads) return;
-  numbers.load((is_key ? args.k : args.v) + token * shape.kv_width() + head * dims, dims);
+  terms.load(args, args.k_norm, token);
   const auto row = static_cast<int>(key_row(shape));
-  const StoredHead to = stored_head(args, place.block, head, static_cast<int>(place.position % kKvBlock));
-  if (is_key) {
-    terms.load(args, args.k_norm, token);
-    prepare(args, args.k_norm, terms, numbers, rows[warp]);
-    numbers.each(row, [&](int i, float x) { to.key[i] = i < dims ? encode_bf16(x) : 0; });
-  } else {
-    numbers.each(dims, [&](int i, float x) { to.value[i * kHalfPositions] = encode_bf16(clipped(x, shape.clip)); });
+  for (head -= shape.heads; head < 2 * shape.kv_heads; head += kWarps) {
+    const bool is_key = head < shape.kv_heads;
+    const std::int64_t own = is_key ? head : head - shape.kv_heads;
+    numbers.load((is_key ? args.k : args.v) + token * shape.kv_width() + own * dims, dims);
+    const StoredHead to = stored_head(args, place.block, own, static_cast<int>(place.position % kKvBlock));
+    if (is_key) {
+      prepare(args, args.k_norm, terms, numbers, rows[warp]);
+      numbers.each(row, [&](int i, float x) { to.key[i] = i < dims ? encode_bf16(x) : 0; });
+      __syncwarp();
+    } else {
+      numbers.each(dims, [&](int i, float x) { to.value[i * kHalfPositions] = encode_bf16(clipped(x, shape.clip)); });
+    }
   }
 }
 
@@ -85,7 +86,7 @@ int launch(const AttentionArgs& args, std::byte* /*workspace*/, cudaStream_t str
   const bool several = args.tokens > args.span_count;
   if (several) {
     auto* const kernel = shape.head_dim <= 64 ? append<2> : shape.head_dim <= 128 ? append<4> : append<8>;
-    kernel<<<dim3(tokens, grid_of(shape.heads + 2 * shape.kv_heads, kWarps)), kThreads, 0, stream>>>(args);
+    kernel<<<tokens, kThreads, 0, stream>>>(args);
   }
   const int error = attend_sections(args, stream);
   return error != cudaSuccess || !several ? error : attend_tiles(args, stream);

@@ -10,5 +10,8 @@ namespace moracle::cuda {
 int attend_sections(const AttentionArgs& args, cudaStream_t stream);
 // Of sequences of several tokens, which are appended already.
 int attend_tiles(const AttentionArgs& args, cudaStream_t stream);
+// The same by warpgroup products, of the shapes that have them.
+bool takes_products(const AttentionShape& shape);
+int attend_products(const AttentionArgs& args, cudaStream_t stream);
 
 }  // namespace moracle::cuda

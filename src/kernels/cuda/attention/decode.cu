@@ -1,8 +1,11 @@
-// Sequences of one token. The blocks of a cluster share the splits of a sequence and a key head, and merge them in
-// their order, however many blocks they are. Of each section a warp takes half a page of keys and values, and copies
-// the next one to shared memory while it computes. What is there already is copied while the token's own queries, keys
-// and values are still made; those are normed and rotated here, and the new key and value put in their place.
+// Sequences of one token. The blocks of a cluster share the splits of a sequence and a key head, and merge them one
+// after the other, however many blocks they are: a block that has all merges each with those before as it is done. Of
+// each section a warp takes half a page of keys and values, and copies the next one to shared memory while it computes.
+// What is there already is copied while the token's own queries, keys and values are still made; those are normed and
+// rotated here, and the new key and value put in their place.
 #include <cooperative_groups.h>
+
+#include <algorithm>
 
 #include "kernels/cuda/attention/attend.h"
 #include "kernels/cuda/attention/head.cuh"
@@ -17,7 +20,10 @@ namespace {
 constexpr int kWarps = static_cast<int>(kSectionPositions) / kHalf;
 constexpr int kThreads = 32 * kWarps;
 constexpr int kRows = static_cast<int>(kMostGroup);
-constexpr int kMostShared = 227 * 1024;
+constexpr int kMostShared = 226 * 1024;  // of a multiprocessor, beside what blocks have for themselves
+// Of a multiprocessor.
+template <int kDims>
+constexpr int kBlocks = kDims > 128 ? 1 : 2;
 
 // One sequence and one key head.
 struct Task {
@@ -37,14 +43,17 @@ struct Shared {
   uint4* halves;       // [warps, 2, kHalf key_chunks]
   float* stats;        // [warps, kRows, 2]
   float* sums;         // [warps, group, dims]
-  float* split_stats;  // [splits of the block, kRows, 2]
-  float* split_sums;   // [splits of the block, group, dims]
+  float* split_stats;  // [slots, kRows, 2]
+  float* split_sums;   // [slots, group, dims]
+
+  // For splits of a block; all of them in one, where it has no others to wait for.
+  static __host__ __device__ std::int64_t slots(std::int64_t blocks) { return blocks == 1 ? 1 : kSplits / blocks; }
 
   static __host__ __device__ std::int64_t floats(const AttentionShape& shape) {
     return shape.heads / shape.kv_heads * shape.head_dim + 2 * kRows;
   }
   static std::int64_t bytes(const AttentionShape& shape, std::int64_t blocks) {
-    return (kRows + kWarps * 2 * kHalf) * key_row(shape) * 2 + (kWarps + kSplits / blocks) * floats(shape) * 4;
+    return (kRows + kWarps * 2 * kHalf) * key_row(shape) * 2 + (kWarps + slots(blocks)) * floats(shape) * 4;
   }
   __device__ Shared(uint4* at, const Task& task)
       : queries(at),
@@ -52,7 +61,7 @@ struct Shared {
         stats(reinterpret_cast<float*>(halves + kWarps * 2 * kHalf * task.key_chunks)),
         sums(stats + kWarps * kRows * 2),
         split_stats(stats + kWarps * floats(task.args.shape)),
-        split_sums(split_stats + kSplits / gridDim.z * kRows * 2) {}
+        split_sums(split_stats + slots(gridDim.z) * kRows * 2) {}
 };
 
 // Halves of pages that a warp takes, counted from position 0.
@@ -232,9 +241,24 @@ __device__ void give(const Task& task, const RowSums<kDims>& sums, const Shared&
   __syncthreads();
 }
 
-// Every number of the rows, over the warps in their order, to `sums` and `stats` of a split.
-__device__ void merge_warps(const Task& task, const Shared& from, float* sums, float* stats) {
+// What has been summed under two maxima, in their order.
+struct MergeFactors {
+  float maximum;
+  float before;
+  float next;
+
+  __device__ MergeFactors(float before_maximum, float next_maximum)
+      : maximum(fmaxf(before_maximum, next_maximum)),
+        before(power_of_two(before_maximum - maximum)),
+        next(power_of_two(next_maximum - maximum)) {}
+  [[nodiscard]] __device__ float merge(float sum, float next_sum) const { return fmaf(next_sum, next, sum * before); }
+};
+
+// Every number of the rows, over the warps in their order, to `sums` and `stats` of a slot; `adds`: behind the splits
+// that it has already.
+__device__ void merge_warps(const Task& task, const Shared& from, bool adds, float* sums, float* stats) {
   __shared__ float factors[kRows][kWarps];
+  __shared__ float2 merges[kRows];
   for (int row = static_cast<int>(threadIdx.x); row < task.group; row += kThreads) {
     float2 of_warp[kWarps];
     float maximum = -INFINITY;
@@ -250,7 +274,10 @@ __device__ void merge_warps(const Task& task, const Shared& from, float* sums, f
       factors[row][warp] = power_of_two(of_warp[warp].x - maximum);
       sum = fmaf(of_warp[warp].y, factors[row][warp], sum);
     }
-    reinterpret_cast<float2*>(stats)[row] = {maximum, sum};
+    float2& of_row = reinterpret_cast<float2*>(stats)[row];
+    const MergeFactors both(adds ? of_row.x : -INFINITY, maximum);
+    merges[row] = {both.before, both.next};
+    of_row = {both.maximum, both.merge(adds ? of_row.y : 0.0F, sum)};
   }
   __syncthreads();
   const auto chunks = static_cast<unsigned>(task.dims) / 4;
@@ -268,7 +295,15 @@ __device__ void merge_warps(const Task& task, const Shared& from, float* sums, f
       value.z = fmaf(part.z, factor, value.z);
       value.w = fmaf(part.w, factor, value.w);
     }
-    reinterpret_cast<float4*>(sums)[i] = value;
+    float4& to = reinterpret_cast<float4*>(sums)[i];
+    if (adds) {
+      const float2 both = merges[row];
+      value.x = fmaf(value.x, both.y, to.x * both.x);
+      value.y = fmaf(value.y, both.y, to.y * both.x);
+      value.z = fmaf(value.z, both.y, to.z * both.x);
+      value.w = fmaf(value.w, both.y, to.w * both.x);
+    }
+    to = value;
   }
 }
 
@@ -315,46 +350,44 @@ struct Queries {
 // none are gone.
 __device__ void merge_cluster(const Task& task, const Shared& shared) {
   auto cluster = cooperative_groups::this_cluster();
-  if (task.sections.splits > 1) cluster.sync();
+  const bool shares = gridDim.z > 1 && task.sections.splits > 1;
+  if (shares) cluster.sync();
   const auto blocks = static_cast<int>(gridDim.z);
   const int left = min(blocks, task.sections.splits);
+  const int stored = blocks == 1 ? 1 : task.sections.splits;
   const int numbers = task.group * task.dims;
   for (int i = static_cast<int>(blockIdx.z * kThreads + threadIdx.x); i < numbers; i += left * kThreads) {
     const int row = i / task.dims;
-    float maxima[kSplits];
-    float sums[kSplits];
+    float2 stats[kSplits];
     float values[kSplits];
-    float maximum = -INFINITY;
 #pragma unroll
     for (int split = 0; split < kSplits; ++split) {
-      maxima[split] = -INFINITY;
-      sums[split] = values[split] = 0.0F;
-      if (split >= task.sections.splits) continue;
+      stats[split] = {-INFINITY, 0.0F};
+      values[split] = 0.0F;
+      if (split >= stored) continue;
       const auto rank = static_cast<unsigned>(split % blocks);
       const int slot = split / blocks;
-      const float* const stats = cluster.map_shared_rank(shared.split_stats, rank) + 2 * (slot * kRows + row);
-      maxima[split] = stats[0];
-      sums[split] = stats[1];
+      stats[split] =
+          reinterpret_cast<const float2*>(cluster.map_shared_rank(shared.split_stats, rank))[slot * kRows + row];
       values[split] = cluster.map_shared_rank(shared.split_sums, rank)[slot * numbers + i];
     }
+    float2 sum = stats[0];
+    float value = values[0];
 #pragma unroll
-    for (int split = 0; split < kSplits; ++split) maximum = fmaxf(maximum, maxima[split]);
-    float sum = 0.0F;
-    float value = 0.0F;
-#pragma unroll
-    for (int split = 0; split < kSplits; ++split) {
-      const float factor = power_of_two(maxima[split] - maximum);
-      sum = fmaf(sums[split], factor, sum);
-      value = fmaf(values[split], factor, value);
+    for (int split = 1; split < kSplits; ++split) {
+      if (split >= stored) break;
+      const MergeFactors both(sum.x, stats[split].x);
+      sum = {both.maximum, both.merge(sum.y, stats[split].y)};
+      value = both.merge(value, values[split]);
     }
-    write_output(task, row, i % task.dims, value, maximum, sum);
+    write_output(task, row, i % task.dims, value, sum.x, sum.y);
   }
-  if (task.sections.splits > 1) cluster.sync();  // a block's splits stay until all have read them
+  if (shares) cluster.sync();  // a block's splits stay until all have read them
 }
 
 // Clusters (sequence, key head). The grid starts while the one that makes queries, keys and values still runs.
 template <int kDims>
-__global__ void __launch_bounds__(kThreads, kDims > 128 ? 1 : 2)
+__global__ void __launch_bounds__(kThreads, kBlocks<kDims>)
     attend_sections(const __grid_constant__ AttentionArgs args) {
   extern __shared__ uint4 memory[];
   allow_next_grid();
@@ -397,20 +430,24 @@ __global__ void __launch_bounds__(kThreads, kDims > 128 ? 1 : 2)
     RowSums<kDims> sums;
     attend_split(task, shared, pages, own, half, split + blocks, sums);
     give(task, sums, shared);
-    float* const stats = shared.split_stats + split / blocks * kRows * 2;
-    float* const to = shared.split_sums + split / blocks * task.group * task.dims;
-    merge_warps(task, shared, to, stats);
+    const int slot = blocks == 1 ? 0 : split / blocks;
+    float* const stats = shared.split_stats + slot * kRows * 2;
+    float* const to = shared.split_sums + slot * task.group * task.dims;
+    merge_warps(task, shared, blocks == 1 && split > 0, to, stats);
     __syncthreads();
   }
   merge_cluster(task, shared);
 }
 
-// Blocks of a cluster: a power of two with which a GPU is busy, and which shared memory allows.
+// Blocks of a cluster: a power of two, the most with which all blocks are at work at once.
+template <int kDims>
 int cluster_blocks(const AttentionArgs& args, int multiprocessors) {
   std::int64_t blocks = kSplits;
   const std::int64_t rows = args.span_count * args.shape.kv_heads;
-  while (blocks > 4 && rows * blocks > 4 * multiprocessors && Shared::bytes(args.shape, blocks / 2) <= kMostShared)
-    blocks /= 2;
+  const auto at_once = [&] {
+    return multiprocessors * std::min<std::int64_t>(kBlocks<kDims>, kMostShared / Shared::bytes(args.shape, blocks));
+  };
+  while (blocks > 1 && rows * blocks > at_once()) blocks /= 2;
   return static_cast<int>(blocks);
 }
 
@@ -418,7 +455,7 @@ template <int kDims>
 int launch_sections(const AttentionArgs& args, cudaStream_t stream) {
   int multiprocessors = 0;
   if (const cudaError_t error = count_multiprocessors(multiprocessors); error != cudaSuccess) return error;
-  const int blocks = cluster_blocks(args, multiprocessors);
+  const int blocks = cluster_blocks<kDims>(args, multiprocessors);
   const std::int64_t bytes = Shared::bytes(args.shape, blocks);
   auto* const kernel = attend_sections<kDims>;
   if (const cudaError_t error =

@@ -1,5 +1,5 @@
-// Warpgroup products of Hopper, A in registers, B in shared memory: D[64, kTokens] += A[64, 16] B[16, kTokens] of bf16,
-// A[64, 32] B[32, kTokens] of bytes.
+// Warpgroup products of Hopper, A in registers or shared memory, B in shared memory: D[64, kTokens] += A[64, 16] B[16,
+// kTokens] of bf16, A[64, 32] B[32, kTokens] of bytes.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -78,6 +78,17 @@ __device__ __forceinline__ void wgmma_bf16(float (&d)[kSums], const std::uint32_
                                            int add_to) {
   static_assert(kTokens % 16 == 0 && kTokens <= 2 * kSums);
   MORACLE_WGMMAS(MORACLE_FLOAT, "k16.f32.bf16.bf16", ", 1, 1, 0")
+}
+// The same with A in shared memory, 64 rows as B has its own.
+template <int kTokens>
+__device__ __forceinline__ void wgmma_shared_bf16(float (&d)[kTokens / 2], std::uint64_t a, std::uint64_t b,
+                                                  int add_to) {
+  static_assert(kTokens == 128);
+  asm volatile(
+      "{\n .reg .pred p;\n setp.ne.b32 p, %66, 0;\n"
+      " wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" MORACLE_NAMES_7 "}, %64, %65, p, 1, 1, 0, 0;\n}"
+      : MORACLE_OUT_7(MORACLE_FLOAT)
+      : "l"(a), "l"(b), "r"(add_to));
 }
 // Of E4M3 numbers, whose sums the unit cuts to about 14 bits (DeepSeek-V3's report, section 3.3.2).
 template <int kTokens, int kSums>
