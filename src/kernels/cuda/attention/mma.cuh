@@ -2,9 +2,9 @@
 // start of a grid before the one before it has ended.
 #pragma once
 
-#include <cstdint>
+#include <cuda_runtime.h>
 
-#include "kernels/cuda/shared.cuh"
+#include <cstdint>
 
 namespace moracle::cuda {
 
@@ -22,6 +22,10 @@ __device__ __forceinline__ std::uint32_t pack_bf16(float low, float high) {
   std::uint32_t packed = 0;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
   return packed;
+}
+
+__device__ __forceinline__ std::uint32_t shared_address(const void* at) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(at));
 }
 
 // 16 bytes to shared memory; zeros where there is nothing to copy.

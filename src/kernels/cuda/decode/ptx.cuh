@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/shared.cuh"
+#include "kernels/cuda/attention/mma.cuh"
 
 namespace moracle::cuda {
 

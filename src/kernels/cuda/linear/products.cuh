@@ -25,8 +25,8 @@
 #include "kernels/cuda/linear/numbers.cuh"
 #include "kernels/cuda/linear/scales.cuh"
 #include "kernels/cuda/linear/terms.cuh"
+#include "kernels/cuda/prefill/tensor_map.h"
 #include "kernels/cuda/prefill/wgmma.cuh"
-#include "kernels/cuda/tensor_map.h"
 
 namespace moracle::cuda {
 

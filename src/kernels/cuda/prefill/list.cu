@@ -9,7 +9,7 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/prefill/inputs.cuh"
 #include "kernels/cuda/prefill/launch.cuh"
-#include "kernels/cuda/tensor_map.h"
+#include "kernels/cuda/prefill/tensor_map.h"
 
 namespace moracle::cuda {
 
