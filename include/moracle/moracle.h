@@ -349,10 +349,13 @@ typedef struct moracle_generate_options {
   const char* response_format;
   /* One of {"json": {..}}, {"json_object": true}, {"regex": ".."} and {"choice": ["..", ..]}. */
   const char* structured_outputs;
-  /* What the answer may call, the JSON list of tools that its template had; null: nothing. Beside no form, and for
-   * moracle_engine_generate alone. */
+  /* What the answer may call, the JSON list of tools that its template had; null: nothing. Beside a form, an answer
+   * calls or has the form. For moracle_engine_generate alone. */
   const char* tools;
   int64_t max_calls; /* that end the answer; 0: as many as the model makes */
+  /* Whether the answer calls, as JSON: "auto", "none", "required", or {"type": "function", "function": {"name": ".."}};
+   * null: "auto". */
+  const char* tool_choice;
 } moracle_generate_options;
 
 /* Text as it is settled, never half a character; not zero-terminated. Nonzero ends the answer. */

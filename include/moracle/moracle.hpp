@@ -381,6 +381,7 @@ struct GenerateOptions {
   std::string structured_outputs{};
   std::string tools{};         // that the answer may call, the JSON list that its template had; empty: none
   std::int64_t max_calls = 0;  // that end the answer; 0: no bound
+  std::string tool_choice{};   // whether the answer calls, JSON as moracle.h has it; empty: "auto"
 };
 
 namespace detail {
@@ -407,6 +408,7 @@ struct CGenerateOptions {
     if (!options.structured_outputs.empty()) value.structured_outputs = options.structured_outputs.c_str();
     if (!options.tools.empty()) value.tools = options.tools.c_str();
     value.max_calls = options.max_calls;
+    if (!options.tool_choice.empty()) value.tool_choice = options.tool_choice.c_str();
   }
   CGenerateOptions(const CGenerateOptions&) = delete;
   CGenerateOptions& operator=(const CGenerateOptions&) = delete;

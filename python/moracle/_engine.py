@@ -220,12 +220,15 @@ class Engine(EngineOwner):
         reasoning before it is free. The finish reason "length" says that it is not whole.
 
         `tools`, as OpenAI's API has them, are shown to the model where the prompt is messages, and may be called:
-        `Reply.tool_calls`, at most one where `parallel_tool_calls` is False.
+        `Reply.tool_calls`, at most one where `parallel_tool_calls` is False. `tool_choice` is "auto", "none", "required"
+        (the reply is a call) or {"type": "function", "function": {"name": ...}}. Beside a form, the reply calls or has
+        the form.
         """
         check_callable(on_text, "on_text")
         if options.get("tools") is not None:
             options["tools"] = items_of(options["tools"], "tools", "a list of tools")
-        given = self.prompt(prompt, tools=options.get("tools"))
+        shown = None if options.get("tool_choice") == "none" else options.get("tools")
+        given = self.prompt(prompt, tools=shown)
         text = prompt_text(given)
         how, _keep = generate_options(options)
         raised: list[BaseException] = []
@@ -436,7 +439,7 @@ def generate_options(options: dict[str, Any]) -> tuple[CGenerateOptions, Any]:
             keep = texts_of([value] if isinstance(value, str) else value, "stop")
             how.stop = keep
             how.stop_count = len(keep)
-        elif name in ("response_format", "structured_outputs"):
+        elif name in ("response_format", "structured_outputs", "tool_choice"):
             setattr(how, name, json_of(value, name))
         elif name == "tools":
             how.tools = json_of(value, name)

@@ -226,6 +226,7 @@ class CGenerateOptions(Struct):
         ("structured_outputs", ctypes.c_char_p),
         ("tools", ctypes.c_char_p),
         ("max_calls", ctypes.c_int64),
+        ("tool_choice", ctypes.c_char_p),
     ]
 
 

@@ -49,11 +49,14 @@ Result<std::optional<OutputField>> read_output(const moracle_generate_options& o
 Result<ToolUse> read_tools(const Session& session, const moracle_generate_options& options) {
   if (options.max_calls < 0)
     return wrong_argument("range", "options.max_calls", "0 or more", std::to_string(options.max_calls));
-  OrderedJson tools;
+  OrderedJson tools, choice;
   if (options.tools != nullptr) {
     MORACLE_ASSIGN(tools, read_json_option("tools", options.tools));
   }
-  auto use = read_tool_use(tools, nullptr);
+  if (options.tool_choice != nullptr) {
+    MORACLE_ASSIGN(choice, read_json_option("tool_choice", options.tool_choice));
+  }
+  auto use = read_tool_use(tools, choice);
   if (!use.ok()) return of_argument(std::move(use).error());
   use->max_calls = options.max_calls;
   if (use->may_call()) MORACLE_TRY(session.text().check_calls("options.tools", "the engine's tool_format"));

@@ -453,6 +453,18 @@ class Engines(TestCase):
             self.assertEqual(error.where, "options.tools[0].function.name")
             self.assert_code("argument.type", engine.chat, "Hi", tools="get_weather")
             self.assert_code("argument.type", engine.chat, "Hi", tools=self.TOOLS, parallel_tool_calls="no")
+            bare = engine.template([{"role": "user", "content": "Hi"}])
+            none = engine.chat("Hi", tools=self.TOOLS, tool_choice="none", max_tokens=4, temperature=0)
+            self.assertEqual(none.prompt_ids, bare.ids)
+            named = {"type": "function", "function": {"name": "get_weather"}}
+            for choice in ("auto", "required", named):
+                reply = engine.chat("Hi", tools=self.TOOLS, tool_choice=choice, max_tokens=4, temperature=0,
+                                    response_format={"type": "json_object"})
+                self.assertEqual(reply.finish_reason, "length")
+            for choice in ("some", {"type": "function", "function": {"name": "other"}}):
+                error = self.assert_code("argument.value", engine.chat, "Hi", tools=self.TOOLS, tool_choice=choice)
+                self.assertEqual(error.where, "options.tool_choice")
+            self.assert_code("argument.value", engine.chat, "Hi", tool_choice="required")
             with moracle.Scheduler(engine) as scheduler:
                 self.assert_code("argument.unsupported", scheduler.submit, "Hi", tools=self.TOOLS)
         error = self.assert_code("argument.name", moracle.Engine, QWEN, tool_format="morse")

@@ -68,6 +68,27 @@ TEST_F(CTools, AreCalled) {
   EXPECT_EQ(moracle_engine_close(engine), MORACLE_OK);
 }
 
+TEST_F(CTools, AreCalledAsTheChoiceSays) {
+  if (!can_constrain()) GTEST_SKIP() << "built without xgrammar";
+  moracle_engine* const engine = open("hermes");
+  const auto reply = [&](const auto& change) {
+    moracle_generate_options options = asking();
+    change(options);
+    return reply_of(engine, options);
+  };
+  for (const char* const choice : {"\"required\"", R"({"type": "function", "function": {"name": "get_weather"}})"}) {
+    const Json called = reply([&](auto& o) { o.tool_choice = choice; });
+    EXPECT_EQ(called["answer"], "") << "a reply that must call says nothing beside";
+    EXPECT_TRUE(called["text"].get<std::string>().starts_with("<tool_call>")) << called.dump();
+  }
+  EXPECT_EQ(reply([](auto& o) { o.tool_choice = "\"none\""; })["tool_calls"], nullptr);
+  EXPECT_EQ(reply([](auto& o) { o.tool_choice = "\"auto\""; })["finish_reason"], "tool_calls");
+  const Json formed = reply([](auto& o) { o.structured_outputs = R"({"choice": ["a", "b"]})"; });
+  const bool calls = !formed["tool_calls"].is_null();
+  EXPECT_TRUE(calls || formed["answer"] == "a" || formed["answer"] == "b") << formed.dump();
+  EXPECT_EQ(moracle_engine_close(engine), MORACLE_OK);
+}
+
 TEST_F(CTools, AreNotCalledByHalves) {
   moracle_engine* const engine = open("hermes");
   const Json cut = reply_of(engine, asking(3));
@@ -97,6 +118,24 @@ TEST_F(CTools, ThatCannotBeCalledAreErrors) {
   EXPECT_EQ(refusal(engine, [](auto& o) { o.tools = "{"; }), Refusal("argument.json", "options.tools"));
   EXPECT_EQ(refusal(engine, [](auto& o) { o.tools = "{}"; }), Refusal("argument.type", "options.tools"));
   EXPECT_EQ(refusal(engine, [](auto& o) { o.max_calls = -1; }), Refusal("argument.range", "options.max_calls"));
+  EXPECT_EQ(refusal(engine, [](auto& o) { o.tool_choice = "some"; }), Refusal("argument.json", "options.tool_choice"));
+  EXPECT_EQ(refusal(engine, [](auto& o) { o.tool_choice = "\"some\""; }),
+            Refusal("argument.value", "options.tool_choice"));
+  EXPECT_EQ(refusal(engine, [](auto& o) { o.tool_choice = R"({"type": "function", "function": {"name": "other"}})"; }),
+            Refusal("argument.value", "options.tool_choice"));
+  const auto required = [](auto& o) { o.tool_choice = "\"required\""; };
+  EXPECT_EQ(refusal(engine,
+                    [&](auto& o) {
+                      required(o);
+                      o.tools = nullptr;
+                    }),
+            Refusal("argument.value", "options.tool_choice"));
+  EXPECT_EQ(refusal(engine,
+                    [&](auto& o) {
+                      required(o);
+                      o.ignore_eos = 1;
+                    }),
+            Refusal("argument.range", "options.ignore_eos"));
   if (can_constrain()) {
     EXPECT_EQ(refusal(engine, [](auto& o) { o.structured_outputs = R"({"json": {"not": {}}})"; }),
               Refusal("schema.unsupported", "options.structured_outputs.json/not"));
