@@ -385,8 +385,14 @@ class Caller {
   void generate(Arguments& arguments) {
     auto* const engine = pick<moracle_engine>(arguments);
     const auto ids = arguments.numbers<std::int32_t>();
-    const auto options = options_of(arguments);
+    auto options = options_of(arguments);
     const char* const prompt = arguments.text();
+    options.response_format = arguments.text();
+    options.structured_outputs = arguments.text();
+    options.tools = arguments.text();
+    options.tool_choice = arguments.text();
+    options.max_calls = arguments.number();
+    options.ignore_eos = arguments.small();
     document([&](char** json, moracle_error** error) {
       return moracle_engine_generate(engine, ids.data(), ids.size(), prompt, &options, nullptr, nullptr, json, error);
     });
