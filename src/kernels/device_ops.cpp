@@ -56,20 +56,48 @@ std::optional<Refusal> first_of(std::initializer_list<std::optional<Refusal>> re
   return std::nullopt;
 }
 
+Refusal no_kernel(std::string_view operation) {
+  return {"a kernel for " + std::string(operation), "none in the device object"};
+}
+
 template <class Args>
 std::optional<Refusal> refusal_of(const Args& /*args*/) {
   return std::nullopt;
 }
 std::optional<Refusal> refusal_of(const RouteArgs& args) {
+  if (args.shape.biased_softmax != 0) return Refusal{"a bias on logits or sigmoids", "on probabilities"};
+  if (args.shape.scaled_experts != 0) return Refusal{"weights of routers alone", "scaled by expert"};
+  if (args.shape.weight == RouteWeight::sparse_mixer) return Refusal{"weights of one choice", "a sparse mixer's"};
   return refused_size("experts", args.shape.experts, 1, kMostRouted);
+}
+// Forms of attention that no kernel of a GPU has yet.
+std::optional<Refusal> refused_forms(const AttentionShape& shape) {
+  constexpr const char* kWanted =
+      "attention with pairs half the rotated part apart, norms before the rotation, sigmoid "
+      "gates by heads or in q, and plain scores, values and windows";
+  const std::initializer_list<std::pair<bool, const char*>> forms{
+      {shape.wide_gate, "gates of their own array"},
+      {shape.softplus_gates, "softplus gates"},
+      {shape.chunked, "windows side by side"},
+      {shape.pairwise, "pairs side by side"},
+      {shape.norm_behind_rope, "norms behind the rotation"},
+      {shape.scale != 0.0F, "a scale of scores"},
+      {shape.value_eps != 0.0F || shape.qk_eps != 0.0F, "norms without weights"},
+      {shape.position_scale.beta != 0.0F, "queries scaled by position"}};
+  for (const auto& [asked, form] : forms) {
+    if (asked) return Refusal{kWanted, form};
+  }
+  return std::nullopt;
 }
 std::optional<Refusal> refusal_of(const AttentionArgs& args) {
   const AttentionShape& shape = args.shape;
-  return first_of({refused_pages(args.kv), refused_size("a head size", shape.head_dim, 16, cuda::kMostHeadDim),
+  return first_of({refused_pages(args.kv), refused_forms(shape),
+                   refused_size("a head size", shape.head_dim, 16, cuda::kMostHeadDim),
                    refused_size("query heads of a key head", shape.heads / shape.kv_heads, 1, cuda::kMostGroup)});
 }
 std::optional<Refusal> refusal_of(const LatentAttentionArgs& args) {
   const LatentAttentionShape& shape = args.shape;
+  if (shape.position_scale.beta != 0.0F) return Refusal{"queries of one scale", "queries scaled by position"};
   return first_of({refused_pages(args.kv), refused_size("a latent", shape.kv_lora_rank, 16, cuda::kMostRank),
                    refused_size("a latent with its rotated key", shape.latent_width(), 2, cuda::kMostLatentRow)});
 }
@@ -111,6 +139,14 @@ class DeviceOps final : public Ops {
   MORACLE_OPERATIONS(MORACLE_OPERATION)
 #undef MORACLE_OPERATION
 
+  [[nodiscard]] Result<> check_host_operation(std::string_view name) const override { return error(no_kernel(name)); }
+#define MORACLE_HOST_OPERATION(name, Args)                                    \
+  void name(const RunContext& context, const Args& /*args*/) const override { \
+    context.stream.fail(error(no_kernel(#name)));                             \
+  }
+  MORACLE_HOST_OPERATIONS(MORACLE_HOST_OPERATION)
+#undef MORACLE_HOST_OPERATION
+
  private:
   template <class Args>
   void launch(const RunContext& context, std::string_view operation, KernelEntry<Args> kernel, const Args& args) const {
@@ -124,7 +160,7 @@ class DeviceOps final : public Ops {
 
   template <class Args>
   static std::optional<Refusal> refusal_by(std::string_view operation, KernelEntry<Args> kernel, const Args& args) {
-    if (kernel == nullptr) return Refusal{"a kernel for " + std::string(operation), "none in the device object"};
+    if (kernel == nullptr) return no_kernel(operation);
     return refusal_of(args);
   }
   template <class Args>

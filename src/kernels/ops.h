@@ -37,8 +37,12 @@ class Ops {
   [[nodiscard]] virtual Result<> check(const LatentAttentionArgs& /*args*/) const { return Ok{}; }
   [[nodiscard]] virtual Result<> check(const DeltaRuleArgs& /*args*/) const { return Ok{}; }
 
+  // The same of an operation of the host alone, by its name.
+  [[nodiscard]] virtual Result<> check_host_operation(std::string_view /*name*/) const { return Ok{}; }
+
 #define MORACLE_OPERATION(name, Args) virtual void name(const RunContext& context, const Args& args) const = 0;
   MORACLE_OPERATIONS(MORACLE_OPERATION)
+  MORACLE_HOST_OPERATIONS(MORACLE_OPERATION)
 #undef MORACLE_OPERATION
 };
 

@@ -30,7 +30,8 @@ struct NormedInput {
   explicit NormedInput(const AddNormArgs& made_by) : x(made_by.out), norm(made_by) {}
 
   const float* x;
-  AddNormArgs norm{};  // without x: there is none
+  AddNormArgs norm{};             // without x: there is none
+  const float* router = nullptr;  // what the router reads instead of x, or null
 };
 
 class MoeLayer {
@@ -41,6 +42,7 @@ class MoeLayer {
     DeviceArray<float> router{};            // [experts, hidden]
     DeviceArray<float> router_bias{};       // [experts] or empty: added to the logits
     DeviceArray<float> correction_bias{};   // [experts] or empty: added to the scores, for the choice only
+    DeviceArray<float> expert_scale{};      // [experts] or empty: weights are multiplied by it
     DeviceArray<std::int32_t> fixed_ids{};  // hash layers: [vocabulary, top_k]
     PlacedExperts experts{};
     std::int32_t layer = 0;  // of the model: its mark in DeviceStatus, its place in ExpertCounts

@@ -44,6 +44,10 @@ Method method_of(Routing routing) {
       return {RouteScore::sqrt_softplus, RouteGroups::none, RouteWeight::score, Renorm::as_configured};
     case Routing::topk_sigmoid:
       return {RouteScore::logit, RouteGroups::none, RouteWeight::sigmoid_of_logit, Renorm::never};
+    case Routing::softmax_bias_renorm:
+      return {RouteScore::softmax, RouteGroups::none, RouteWeight::score, Renorm::as_configured};
+    case Routing::sparse_mixer:
+      return {RouteScore::logit, RouteGroups::none, RouteWeight::sparse_mixer, Renorm::never};
     case Routing::unspecified:
       break;
   }
@@ -73,6 +77,7 @@ Result<> validate(const RoutingSpec& spec) {
       require(spec.top_k >= 1 && spec.top_k <= eligible, "top_k",
               up_to(eligible, spec.groups > 1 ? ", the experts of the chosen groups" : ", the experts there are"),
               std::to_string(spec.top_k)));
+  if (spec.weighs_inputs) MORACLE_TRY(require(spec.top_k == 1, "top_k", "1", std::to_string(spec.top_k)));
   return require(std::isfinite(spec.factor) && spec.factor > 0.0F, "factor", "a finite number above 0",
                  std::to_string(spec.factor));
 }
@@ -90,7 +95,10 @@ RouteArgs route_args(const RoutingSpec& spec) {
                 .renormalize = renormalize ? 1 : 0,
                 .factor = spec.factor,
                 .groups = narrow<std::int32_t>(spec.groups),
-                .top_groups = narrow<std::int32_t>(spec.top_groups)};
+                .top_groups = narrow<std::int32_t>(spec.top_groups),
+                .biased_softmax = spec.method == Routing::softmax_bias_renorm ? 1 : 0,
+                .scaled_experts = spec.scaled_experts ? 1 : 0,
+                .jitter = spec.jitter};
   return args;
 }
 

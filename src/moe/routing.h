@@ -20,6 +20,9 @@ struct RoutingSpec {
   float factor = 1.0F;          // routed_scaling_factor, folded into the weights
   std::int64_t groups = 1;      // grouped methods: experts are split into this many runs,
   std::int64_t top_groups = 1;  // of which the best this many stay in the running
+  float jitter = 0.01F;         // sparse_mixer alone
+  bool scaled_experts = false;  // weights are multiplied by a number of the expert
+  bool weighs_inputs = false;   // the weight of the one expert is of what it reads, in place of what it gives
 
   bool operator==(const RoutingSpec&) const = default;
 };

@@ -26,6 +26,10 @@ std::string_view to_string(Routing routing) {
       return "hash";
     case Routing::topk_sigmoid:
       return "topk_sigmoid";
+    case Routing::softmax_bias_renorm:
+      return "softmax_bias_renorm";
+    case Routing::sparse_mixer:
+      return "sparse_mixer";
     case Routing::unspecified:
       return "unspecified";
   }

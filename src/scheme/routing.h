@@ -18,7 +18,9 @@ enum class Routing : std::uint8_t {
   grouped_softmax,       // DeepSeek-V2
   sqrtsoftplus_bias,     // DeepSeek-V4
   hash,
-  topk_sigmoid,  // chosen by logit, weighed by its sigmoid; Llama 4
+  topk_sigmoid,         // chosen by logit, weighed by its sigmoid; Llama 4
+  softmax_bias_renorm,  // the same bias on probabilities; ERNIE 4.5
+  sparse_mixer,         // Phi-3.5-MoE
   unspecified,
 };
 [[nodiscard]] std::string_view to_string(Routing routing);

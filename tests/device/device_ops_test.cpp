@@ -78,6 +78,46 @@ TEST_F(DeviceOpsTest, AttentionRefusesWhatItsKernelsDoNotServe) {
             "cuda:0: wanted query heads of a key head of up to 16, found 17 [device.operation]");
 }
 
+TEST_F(DeviceOpsTest, FormsWithoutAKernelAreRefusedByName) {
+  const auto refused = [&](auto change) {
+    AttentionArgs args = attention(4, 2, 64, 1);
+    change(args.shape);
+    const std::string found = failure(&Ops::attention, args);
+    const std::size_t at = found.find("found ");
+    return at == std::string::npos ? found : found.substr(at);
+  };
+  EXPECT_EQ(refused([](AttentionShape& s) { s.wide_gate = true; }),
+            "found gates of their own array [device.operation]");
+  EXPECT_EQ(refused([](AttentionShape& s) { s.softplus_gates = true; }), "found softplus gates [device.operation]");
+  EXPECT_EQ(refused([](AttentionShape& s) { s.chunked = true; }), "found windows side by side [device.operation]");
+  EXPECT_EQ(refused([](AttentionShape& s) { s.pairwise = true; }), "found pairs side by side [device.operation]");
+  EXPECT_EQ(refused([](AttentionShape& s) { s.norm_behind_rope = true; }),
+            "found norms behind the rotation [device.operation]");
+  EXPECT_EQ(refused([](AttentionShape& s) { s.scale = 1.0F; }), "found a scale of scores [device.operation]");
+  EXPECT_EQ(refused([](AttentionShape& s) { s.value_eps = 1e-6F; }), "found norms without weights [device.operation]");
+  EXPECT_EQ(refused([](AttentionShape& s) { s.position_scale.beta = 0.1F; }),
+            "found queries scaled by position [device.operation]");
+  EXPECT_EQ(refused([](AttentionShape&) {}), "");
+  RouteArgs route{};
+  route.shape.experts = 8;
+  route.shape.biased_softmax = 1;
+  EXPECT_EQ(failure(&Ops::route, route),
+            "cuda:0: wanted a bias on logits or sigmoids, found on probabilities [device.operation]");
+}
+
+// Those of the host alone.
+TEST_F(DeviceOpsTest, OperationsOfTheHostFailTheStream) {
+  const std::string wanted = "cuda:0: wanted a kernel for softcap, found none in the device object [device.operation]";
+  const Result<> asked = ops_->check_host_operation("softcap");
+  ASSERT_FALSE(asked.ok());
+  EXPECT_EQ(asked.error().message(), wanted);
+  ops_->softcap({.stream = stream_, .workspace = {}}, {});
+  const Result<> waited = stream_.wait();
+  ASSERT_FALSE(waited.ok());
+  EXPECT_EQ(waited.error().message(), wanted);
+  EXPECT_EQ(launches, 0);
+}
+
 TEST_F(DeviceOpsTest, OthersRefuseSizesBeyondTheirs) {
   LatentAttentionArgs latents{.shape = {.heads = 3, .qk_rope_head_dim = 64, .kv_lora_rank = 512}, .kv = KvType::bf16};
   latents.tokens = 1;

@@ -44,6 +44,7 @@ class DeviceOps final : public Ops {
     });                                                                                         \
   }
   MORACLE_OPERATIONS(MORACLE_OPERATION)
+  MORACLE_HOST_OPERATIONS(MORACLE_OPERATION)
 #undef MORACLE_OPERATION
 
  private:

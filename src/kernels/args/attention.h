@@ -11,9 +11,19 @@ struct AttentionShape {
   std::int64_t heads = 0;
   std::int64_t kv_heads = 0;  // divides heads
   std::int64_t head_dim = 0;
-  std::int64_t window = 0;    // positions that a query sees, its own included; 0: all
-  float clip = 0.0F;          // bound on q, k and v after the norms; 0: none
-  bool element_gate = false;  // q has [q | gate] for each head: a sigmoid gate on each element of the output
+  std::int64_t window = 0;        // positions that a query sees, its own included; 0: all
+  float clip = 0.0F;              // bound on q, k and v after the norms; 0: none
+  bool element_gate = false;      // q has [q | gate] for each head: a sigmoid gate on each element of the output
+  bool wide_gate = false;         // the same gate, of an array of its own
+  bool softplus_gates = false;    // softplus in place of the sigmoid, in gates of heads and of arrays of their own
+  bool chunked = false;           // windows lie side by side: a query sees the one that it is in, up to itself
+  bool pairwise = false;          // pairs to be rotated lie side by side, not half the rotated part apart
+  bool norm_behind_rope = false;  // queries and keys are rotated before they are normed
+  float scale = 0.0F;             // of the scores; 0: 1 / sqrt(head_dim)
+  float qk_eps = 0.0F;            // queries and keys of each head are divided by the root of their mean square + this
+                                  // behind the rotation; 0: they are not
+  float value_eps = 0.0F;         // values of each head are divided by the root of their mean square + this; 0: not
+  PositionScale position_scale{};
 
   [[nodiscard]] constexpr std::int64_t width() const { return heads * head_dim; }
   [[nodiscard]] constexpr std::int64_t q_width() const { return element_gate ? 2 * width() : width(); }
@@ -37,6 +47,7 @@ struct AttentionArgs {
   float* k = nullptr;                // [tokens, kv_width]
   float* v = nullptr;                // [tokens, kv_width]
   const float* head_gate = nullptr;  // [tokens, heads], or null: a sigmoid gate on each head's output
+  const float* wide_gate = nullptr;  // [tokens, width] with shape.wide_gate
   float* out = nullptr;              // [tokens, width]
 };
 static_assert(kPlain<AttentionArgs>);

@@ -15,6 +15,32 @@ struct AddArgs {
 };
 static_assert(kPlain<AddArgs>);
 
+struct ScaleArgs {
+  std::int64_t count = 0;
+  float factor = 1.0F;
+  const float* by = nullptr;  // one number more, or null
+  float* x = nullptr;         // x *= factor, or factor * by
+};
+static_assert(kPlain<ScaleArgs>);
+
+// x = cap tanh(x / cap)
+struct SoftcapArgs {
+  std::int64_t count = 0;
+  float cap = 1.0F;
+  float* x = nullptr;
+};
+static_assert(kPlain<SoftcapArgs>);
+
+// out = weight * x, a weight for each row, which becomes 1.
+struct WeighArgs {
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  const float* x = nullptr;
+  float* weights = nullptr;  // [rows]
+  float* out = nullptr;
+};
+static_assert(kPlain<WeighArgs>);
+
 // sum += sigmoid(gate) x, a gate for each row. Overwrites x.
 struct AddGatedArgs {
   std::int64_t rows = 0;

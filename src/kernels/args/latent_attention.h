@@ -16,6 +16,7 @@ struct LatentAttentionShape {
   std::int64_t kv_lora_rank = 0;
   bool interleaved = true;  // pairs to be rotated lie side by side, not half a head apart
   float scale = 1.0F;       // of the scores
+  PositionScale position_scale{};
 
   [[nodiscard]] constexpr std::int64_t q_head_dim() const { return qk_nope_head_dim + qk_rope_head_dim; }
   [[nodiscard]] constexpr std::int64_t kv_head_dim() const { return qk_nope_head_dim + v_head_dim; }

@@ -29,6 +29,18 @@ struct AddNormArgs {
 };
 static_assert(kPlain<AddNormArgs>);
 
+// out = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias, a row at a time; out may be x.
+struct LayerNormArgs {
+  std::int32_t rows = 0;
+  std::int32_t cols = 0;
+  float eps = 0.0F;
+  const float* x = nullptr;
+  const float* weight = nullptr;
+  const float* bias = nullptr;  // or null
+  float* out = nullptr;
+};
+static_assert(kPlain<LayerNormArgs>);
+
 // A norm inside an operation.
 struct NormArgs {
   const float* weight = nullptr;

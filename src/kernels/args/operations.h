@@ -29,3 +29,10 @@
   X(latent_attention, LatentAttentionArgs) \
   X(delta_rule, DeltaRuleArgs)             \
   X(sample, SampleArgs)
+
+// Those of the host alone: a GPU refuses models that need one.
+#define MORACLE_HOST_OPERATIONS(X) \
+  X(scale, ScaleArgs)              \
+  X(softcap, SoftcapArgs)          \
+  X(weigh, WeighArgs)              \
+  X(layer_norm, LayerNormArgs)

@@ -6,6 +6,13 @@
 
 namespace moracle {
 
+// Of queries by their position: 1 + beta log(1 + floor((position + shift) / period)).
+struct PositionScale {
+  float beta = 0.0F;  // 0: none
+  float period = 1.0F;
+  float shift = 0.0F;
+};
+
 // cos and sin of every token's position, [tokens, half], times `scale`.
 struct RopeTableArgs {
   std::int64_t tokens = 0;

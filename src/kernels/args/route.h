@@ -9,7 +9,7 @@ namespace moracle {
 
 enum class RouteScore : std::int32_t { softmax, logit, sigmoid, sqrt_softplus };
 enum class RouteGroups : std::int32_t { none, best_two, best };
-enum class RouteWeight : std::int32_t { score, softmax_of_chosen, sigmoid_of_logit };
+enum class RouteWeight : std::int32_t { score, softmax_of_chosen, sigmoid_of_logit, sparse_mixer };
 
 struct RoutingShape {
   std::int32_t experts;
@@ -21,6 +21,9 @@ struct RoutingShape {
   float factor;
   std::int32_t groups;
   std::int32_t top_groups;
+  std::int32_t biased_softmax = 0;  // a bias is added to probabilities
+  std::int32_t scaled_experts = 0;  // weights are multiplied by RouteArgs::expert_scale
+  float jitter = 0.0F;  // sparse_mixer: logits further below the largest, relative to it, than twice this do not count
 };
 static_assert(kPlain<RoutingShape>);
 
@@ -39,6 +42,7 @@ struct RouteArgs {
   const float* router_bias;  // [experts] or null
   float* logits;
   const float* bias;              // [experts] or null: added for the choice alone
+  const float* expert_scale;      // [experts] with shape.scaled_experts
   const std::int32_t* fixed_ids;  // [vocab, top_k] or null: of a hash layer, by token id
   const std::int32_t* token_ids;  // [tokens], -1 <= id < vocab; or null without fixed_ids: every token is one
   std::int32_t* ids;

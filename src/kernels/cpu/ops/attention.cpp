@@ -157,26 +157,49 @@ class PagedAttention {
     const std::int64_t dim = shape_.head_dim;
     const RopeTable& rope = args_.rope;
     const std::int64_t half = rope.half;
-    const auto prepare = [&](std::int64_t token, float* vector, std::int64_t heads, std::int64_t stride,
-                             const NormArgs& norm) {
+    const auto norm_all = [&](float* vector, std::int64_t heads, std::int64_t stride, const NormArgs& norm) {
       const std::int64_t norm_step = norm.size == dim ? stride : norm.size;
       for (std::int64_t at = 0; norm.size != 0 && at < heads * stride; at += norm_step) {
         ops_.rms_norm(vector + at, norm.weight, norm.eps, vector + at, norm.size);
       }
+    };
+    const auto prepare = [&](std::int64_t token, float* vector, std::int64_t heads, std::int64_t stride,
+                             const NormArgs& norm) {
+      if (!shape_.norm_behind_rope) norm_all(vector, heads, stride, norm);
       for (std::int64_t head = 0; head < heads; ++head) {
         float* const first = vector + head * stride;
         clip(first, dim);
-        if (half == 0) continue;
-        ops_.rotate(first, first + half, rope.cos + token * half, rope.sin + token * half, half);
+        if (half != 0) rotate(first, rope.cos + token * half, rope.sin + token * half, half);
       }
+      if (shape_.norm_behind_rope) norm_all(vector, heads, stride, norm);
+      if (shape_.qk_eps != 0.0F) divide_by_root(shape_.qk_eps, vector, heads, stride);
     };
     pool_->parallel_for(ceil_div(args_.tokens, kTokenTile), [&](std::int64_t tile, int) {
       for (std::int64_t t = tile * kTokenTile; t < std::min((tile + 1) * kTokenTile, args_.tokens); ++t) {
         prepare(t, args_.q + t * shape_.heads * query_stride(), shape_.heads, query_stride(), args_.q_norm);
         prepare(t, args_.k + t * shape_.kv_heads * dim, shape_.kv_heads, dim, args_.k_norm);
-        clip(args_.v + t * shape_.kv_heads * dim, shape_.kv_heads * dim);
+        float* const v = args_.v + t * shape_.kv_heads * dim;
+        clip(v, shape_.kv_heads * dim);
+        if (shape_.value_eps != 0.0F) divide_by_root(shape_.value_eps, v, shape_.kv_heads, dim);
       }
     });
+  }
+
+  void rotate(float* head, const float* cos, const float* sin, std::int64_t half) const {
+    if (!shape_.pairwise) return ops_.rotate(head, head + half, cos, sin, half);
+    for (std::int64_t i = 0; i < half; ++i) {
+      const float first = head[2 * i];
+      const float second = head[2 * i + 1];
+      head[2 * i] = first * cos[i] - second * sin[i];
+      head[2 * i + 1] = second * cos[i] + first * sin[i];
+    }
+  }
+
+  void divide_by_root(float eps, float* vector, std::int64_t heads, std::int64_t stride) const {
+    const std::int64_t dim = shape_.head_dim;
+    for (float* head = vector; head != vector + heads * stride; head += stride) {
+      ops_.scale(1.0F / std::sqrt(ops_.dot(head, head, dim) / static_cast<float>(dim) + eps), head, dim);
+    }
   }
 
   void clip(float* vector, std::int64_t size) const {
@@ -204,10 +227,16 @@ class PagedAttention {
     });
   }
 
+  // The oldest position that a query sees.
+  std::int64_t first_visible(std::int64_t position) const {
+    if (shape_.window == 0) return 0;
+    if (shape_.chunked) return position / shape_.window * shape_.window;
+    return std::max<std::int64_t>(0, position - shape_.window + 1);
+  }
+
   // The tile's section with this number, counted from position 0; empty where the tile sees none of it.
   Section section(const Tile& tile, std::int64_t kv_head, std::int64_t index) const {
-    const std::int64_t oldest = shape_.window == 0 ? 0 : std::max<std::int64_t>(0, tile.first - shape_.window + 1);
-    const std::int64_t first = oldest / kKvBlock;
+    const std::int64_t first = first_visible(tile.first) / kKvBlock;
     const std::int64_t end = (tile.first + tile.queries - 1) / kKvBlock + 1;
     const std::int64_t from = std::max(first, index * kSectionBlocks);
     const std::int64_t to = std::min(end, (index + 1) * kSectionBlocks);
@@ -282,19 +311,24 @@ class PagedAttention {
     if (used > 0) compute();
   }
 
+  // Of all scores of the query at this position.
+  float score_scale(std::int64_t position) const {
+    const float scale = shape_.scale != 0.0F ? shape_.scale : 1.0F / std::sqrt(static_cast<float>(shape_.head_dim));
+    return scale * factor_at(shape_.position_scale, position);
+  }
+
   void attend(const Section& section, Scratch& scratch, Sums& sums) const {
     const Tile& tile = *section.tile;
     const std::int64_t dim = shape_.head_dim;
     const std::int64_t rows = tile.queries * group_;
-    const float scale = 1.0F / std::sqrt(static_cast<float>(dim));
     for (std::int64_t query = 0; query < tile.queries; ++query) {
       for (std::int64_t i = 0; i < group_; ++i) {
         const float* const from =
             args_.q + ((tile.row + query) * shape_.heads + section.kv_head * group_ + i) * query_stride();
         std::copy_n(from, dim, scratch.q + (query * group_ + i) * dim);
       }
+      ops_.scale(score_scale(tile.first + query), scratch.q + query * group_ * dim, group_ * dim);
     }
-    ops_.scale(scale, scratch.q, rows * dim);
     std::fill_n(sums.out, rows * dim, 0.0F);
     std::fill_n(sums.maximum, rows, kMinusInfinity);
     std::fill_n(sums.sum, rows, 0.0F);
@@ -336,9 +370,7 @@ class PagedAttention {
     const auto visible = [&](std::int64_t row) {
       const std::int64_t position = tile.first + row / group_;
       const std::int64_t end = std::clamp<std::int64_t>(position + 1 - base, 0, kKvBlock);
-      const std::int64_t begin =
-          shape_.window == 0 ? 0 : std::clamp<std::int64_t>(position - shape_.window + 1 - base, 0, end);
-      return std::pair{begin, end};
+      return std::pair{std::clamp<std::int64_t>(first_visible(position) - base, 0, end), end};
     };
     // The factors of all rows are one call: alone, each would wait for the whole latency of an exponential.
     for (std::int64_t row = 0; row < rows; ++row) {
@@ -370,7 +402,15 @@ class PagedAttention {
     const std::int64_t dim = shape_.head_dim;
     const std::int64_t index = token * shape_.heads + head;
     if (shape_.element_gate) ops_.sigmoid_mul(args_.q + index * query_stride() + dim, out, out, dim);
-    if (args_.head_gate != nullptr) ops_.scale(1.0F / (1.0F + std::exp(-args_.head_gate[index])), out, dim);
+    if (args_.head_gate != nullptr) ops_.scale(gate_of(args_.head_gate[index]), out, dim);
+    if (!shape_.wide_gate) return;
+    const float* const gates = args_.wide_gate + index * dim;
+    for (std::int64_t i = 0; i < dim; ++i) out[i] *= gate_of(gates[i]);
+  }
+
+  float gate_of(float x) const {
+    if (!shape_.softplus_gates) return 1.0F / (1.0F + std::exp(-x));
+    return x > 20.0F ? x : std::log1p(std::exp(x));
   }
 
   void merge(const Section& section, const Buffers& buffers, const Sums& sums) const {

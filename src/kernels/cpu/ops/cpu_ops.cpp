@@ -6,6 +6,8 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <numeric>
+#include <utility>
 
 #include "base/checked.h"
 #include "base/generic/count.h"
@@ -121,6 +123,41 @@ void CpuOps::add_norm(const RunContext& context, const AddNormArgs& args) const 
     float* const sum = args.sum + row * cols;
     vector_.add(args.x + row * cols, sum, cols);
     vector_.rms_norm(sum, args.weight, args.eps, args.out + row * cols, cols);
+  });
+}
+
+void CpuOps::layer_norm(const RunContext& context, const LayerNormArgs& args) const {
+  const std::int64_t cols = args.cols;
+  for_rows(context.pool(), args.rows, [&](std::int64_t row) {
+    const float* const x = args.x + row * cols;
+    float* const out = args.out + row * cols;
+    const double mean = std::accumulate(x, x + cols, 0.0) / static_cast<double>(cols);
+    for (std::int64_t i = 0; i < cols; ++i) out[i] = x[i] - static_cast<float>(mean);
+    const float variance = vector_.dot(out, out, cols) / static_cast<float>(cols);
+    vector_.scale(1.0F / std::sqrt(variance + args.eps), out, cols);
+    vector_.multiply(args.weight, out, cols);
+    if (args.bias != nullptr) vector_.add(args.bias, out, cols);
+  });
+}
+
+void CpuOps::weigh(const RunContext& context, const WeighArgs& args) const {
+  const std::int64_t cols = args.cols;
+  for_rows(context.pool(), args.rows, [&](std::int64_t row) {
+    float* const out = args.out + row * cols;
+    std::copy_n(args.x + row * cols, cols, out);
+    vector_.scale(std::exchange(args.weights[row], 1.0F), out, cols);
+  });
+}
+
+void CpuOps::scale(const RunContext& context, const ScaleArgs& args) const {
+  const float factor = args.by == nullptr ? args.factor : args.factor * *args.by;
+  for_parts(context.pool(), args.count, kElementTile,
+            [&](std::int64_t begin, std::int64_t end) { vector_.scale(factor, args.x + begin, end - begin); });
+}
+
+void CpuOps::softcap(const RunContext& context, const SoftcapArgs& args) const {
+  for_parts(context.pool(), args.count, kElementTile, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) args.x[i] = args.cap * std::tanh(args.x[i] / args.cap);
   });
 }
 

@@ -23,6 +23,7 @@ class CpuOps final : public Ops {
 
 #define MORACLE_OPERATION(name, Args) void name(const RunContext& context, const Args& args) const override;
   MORACLE_OPERATIONS(MORACLE_OPERATION)
+  MORACLE_HOST_OPERATIONS(MORACLE_OPERATION)
 #undef MORACLE_OPERATION
 
  private:

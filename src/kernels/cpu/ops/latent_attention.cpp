@@ -304,7 +304,8 @@ class PagedLatents {
   }
 
   void attend_section(const Section& section, Scratch& scratch, Sums& sums) const {
-    transpose(section.rows, section.heads, width(), width(), shape_.scale, scratch.q);
+    const float scale = shape_.scale * factor_at(shape_.position_scale, section.query->position);
+    transpose(section.rows, section.heads, width(), width(), scale, scratch.q);
     std::fill_n(sums.out, sums.heads * shape_.kv_lora_rank, 0.0F);
     std::fill_n(sums.maximum, sums.heads, kMinusInfinity);
     std::fill_n(sums.sum, sums.heads, 0.0F);

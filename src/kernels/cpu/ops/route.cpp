@@ -109,6 +109,25 @@ std::size_t taken_places(std::span<const std::int32_t> ids) {
   return static_cast<std::size_t>(std::find(ids.begin(), ids.end(), -1) - ids.begin());
 }
 
+// The weight of each of the largest logits, best first: its share of the softmax over those that are near it and not
+// before it. A logit is far from the largest where their distance exceeds 2 jitter times the larger of that and its
+// size.
+void mix_sparsely(float jitter, std::span<const float> logits, std::span<const std::int32_t> ids,
+                  std::span<float> weights) {
+  for (std::size_t place = 0; place < taken_places(ids); ++place) {
+    const float top = logits[static_cast<std::size_t>(ids[place])];
+    const auto before = ids.first(place);
+    float sum = 0.0F;
+    for (std::size_t i = 0; i < logits.size(); ++i) {
+      const float size = std::max(std::fabs(logits[i]), top);
+      if (std::find(before.begin(), before.end(), static_cast<std::int32_t>(i)) != before.end()) continue;
+      if ((top - logits[i]) / size > 2.0F * jitter) continue;
+      sum += std::exp(logits[i] - top);
+    }
+    weights[place] = 1.0F / sum;
+  }
+}
+
 void weigh(const RouteArgs& args, std::span<const float> logits, std::span<const float> scores,
            std::span<const std::int32_t> ids, std::span<float> weights) {
   for (std::size_t i = 0; i < ids.size(); ++i) {
@@ -117,6 +136,7 @@ void weigh(const RouteArgs& args, std::span<const float> logits, std::span<const
                  : args.shape.weight == RouteWeight::sigmoid_of_logit ? sigmoid(logits[id])
                                                                       : scores[id];
   }
+  if (args.shape.weight == RouteWeight::sparse_mixer) mix_sparsely(args.shape.jitter, logits, ids, weights);
   if (args.shape.weight == RouteWeight::softmax_of_chosen) {
     const std::span<float> taken = weights.first(taken_places(ids));
     if (!taken.empty()) softmax(taken, taken);
@@ -131,6 +151,8 @@ void weigh(const RouteArgs& args, std::span<const float> logits, std::span<const
   if (args.shape.factor != 1.0F) {
     for (float& weight : weights) weight *= args.shape.factor;
   }
+  if (args.shape.scaled_experts == 0) return;
+  for (std::size_t i = 0; i < taken_places(ids); ++i) weights[i] *= args.expert_scale[ids[i]];
 }
 
 bool stands_for_none(const RouteArgs& args, std::int64_t token) {

@@ -22,6 +22,13 @@ inline constexpr std::int64_t kSectionBlocks = kSectionTokens / kKvBlock;
 
 inline constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
+// What scores of the query at this position are multiplied by.
+inline float factor_at(const PositionScale& scale, std::int64_t position) {
+  if (scale.beta == 0.0F) return 1.0F;
+  const float periods = std::floor((static_cast<float>(position) + scale.shift) / scale.period);
+  return 1.0F + scale.beta * std::log(1.0F + periods);
+}
+
 // Adds one section's sum of values, not yet divided by the sum of exponentials, to what was summed before it; `added`
 // is changed, too.
 inline void merge_sums(const VectorOps& ops, std::int64_t size, float* added, float added_maximum, float added_sum,
