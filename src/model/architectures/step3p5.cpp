@@ -290,7 +290,7 @@ Result<> finish(const ModelConfig& config, const TensorClaims& claims, const Mod
   warn_of_rope_scaling(config);
   for (std::size_t l = 0; l < spec.layers.size(); ++l) {
     LayerSpec& layer = spec.layers[l];
-    const std::string path = layer.input_norm.path.substr(0, layer.input_norm.path.rfind('.'));
+    const std::string& path = layer.path;
     MORACLE_ASSIGN(layer.mixer, attention_of(config, claims, s, lists, spec, path + ".self_attn", l));
     if (auto* const moe = std::get_if<MoeSpec>(&layer.feed_forward)) {
       MORACLE_TRY(finish_mixture(config, claims, s, lists, path, l, *moe));
@@ -306,7 +306,7 @@ Result<> finish(const ModelConfig& config, const TensorClaims& claims, const Mod
 // transformers' Step3p7TextConfig, which is the text model of both. The ignored tensors are of a router that balances
 // its load by them in training.
 constexpr Architecture kStep3p5{
-    .model_types = {"step3p5"},
+    .model_types = {"step3p5", "step3p7"},
     .common = {.hidden = 4096,
                .layers = 45,
                .heads = 64,

@@ -6,7 +6,7 @@ namespace moracle {
 
 struct Attention::Call {
   AttentionArgs args{};
-  float* head_gate = nullptr;   // [tokens, heads] with parts_.head_gate
+  float* gate = nullptr;        // [tokens, heads] with parts_.head_gate, [tokens, width] with parts_.wide_gate
   std::span<std::byte> rest{};  // of one linear or operation after the other
 };
 
@@ -24,9 +24,10 @@ Attention::Call Attention::lay_out(BumpArena& arena, const Ops& ops, std::int64_
   args.out = arena.take<float>(count(tokens * shape.width())).data();
   args.k = arena.take<float>(count(tokens * shape.kv_width())).data();
   args.v = arena.take<float>(count(tokens * shape.kv_width())).data();
-  if (parts_.head_gate) args.head_gate = call.head_gate = arena.take<float>(count(tokens * shape.heads)).data();
+  if (parts_.head_gate) args.head_gate = call.gate = arena.take<float>(count(tokens * shape.heads)).data();
+  if (parts_.wide_gate) args.wide_gate = call.gate = arena.take<float>(count(tokens * shape.width())).data();
   const std::size_t linears = linear_workspace(
-      {parts_.q.get(), parts_.k.get(), parts_.v.get(), parts_.o.get(), parts_.head_gate.get()}, tokens, threads);
+      {parts_.q.get(), parts_.k.get(), parts_.v.get(), parts_.o.get(), parts_.gate()}, tokens, threads);
   call.rest = arena.take<std::byte>(std::max(linears, ops.workspace(args, threads)));
   return call;
 }
@@ -36,8 +37,8 @@ LayerState Attention::state(const Ops& ops) const {
 }
 
 std::size_t Attention::bytes() const {
-  return parts_.q->bytes() + parts_.k->bytes() + parts_.v->bytes() + parts_.o->bytes() +
-         (parts_.head_gate ? parts_.head_gate->bytes() : 0) + parts_.q_norm.bytes() + parts_.k_norm.bytes() +
+  return parts_.q->bytes() + parts_.k->bytes() + (parts_.v != nullptr ? parts_.v->bytes() : 0) + parts_.o->bytes() +
+         (parts_.gate() != nullptr ? parts_.gate()->bytes() : 0) + parts_.q_norm.bytes() + parts_.k_norm.bytes() +
          parts_.sinks.bytes();
 }
 
@@ -56,8 +57,8 @@ void Attention::run(const ForwardContext& context, const float* x, float* out) c
   run_linears(run,
               {{parts_.q.get(), args.q},
                {parts_.k.get(), args.k},
-               {parts_.v.get(), args.v},
-               {parts_.head_gate.get(), call.head_gate}},
+               {parts_.v != nullptr ? parts_.v.get() : parts_.k.get(), args.v},
+               {parts_.gate(), call.gate}},
               context.tokens, x);
   context.enter(Phase::attention);
   if (parts_.rope) args.rope = context.ropes[*parts_.rope];

@@ -13,14 +13,17 @@ namespace moracle {
 class Attention final : public Mixer {
  public:
   struct Parts {
-    std::unique_ptr<PackedLinear> q, k, v, o;
+    std::unique_ptr<PackedLinear> q, k, v, o;   // v null: values are what k gives
     std::unique_ptr<PackedLinear> head_gate{};  // null, or [heads, hidden]: a sigmoid gate on each head's output
+    std::unique_ptr<PackedLinear> wide_gate{};  // null, or [heads * head_dim, hidden]: a gate on each element
     Norm q_norm{}, k_norm{};                    // weight empty: none; [head_dim]: each head; else the whole vector
     DeviceArray<float> sinks{};                 // [heads] or empty
     AttentionShape shape{};
     std::optional<std::size_t> rope{};  // index into ForwardContext::ropes; none: positions do not turn the heads
     std::size_t layer = 0;              // index into the sequence state
     KvType kv = KvType::f32;
+
+    [[nodiscard]] const PackedLinear* gate() const { return wide_gate ? wide_gate.get() : head_gate.get(); }
   };
   explicit Attention(Parts parts) : parts_(std::move(parts)) {}
 

@@ -9,6 +9,16 @@
 namespace moracle {
 
 void Norm::run(const ForwardContext& context, std::int64_t rows, const float* x, float* y) const {
+  if (centred) {
+    context.ops.layer_norm(context.run_context({}), {.rows = narrow<std::int32_t>(rows),
+                                                     .cols = narrow<std::int32_t>(weight.size),
+                                                     .eps = eps,
+                                                     .x = x,
+                                                     .weight = weight.data,
+                                                     .bias = bias.data,
+                                                     .out = y});
+    return;
+  }
   context.ops.rms_norm(context.run_context({}), {.rows = narrow<std::int32_t>(rows),
                                                  .cols = narrow<std::int32_t>(weight.size),
                                                  .eps = eps,
@@ -89,7 +99,7 @@ void DenseMlp::run(const ForwardContext& context, const NormedInput& input, floa
 
 std::size_t MoeFeedForward::bytes() const {
   return parts_.routed.bytes() + (parts_.shared ? parts_.shared->bytes() : 0) +
-         (parts_.shared_gate != nullptr ? parts_.shared_gate->bytes() : 0);
+         (parts_.shared_gate != nullptr ? parts_.shared_gate->bytes() : 0) + (parts_.apart ? parts_.apart->bytes() : 0);
 }
 
 std::size_t MoeFeedForward::rest_bytes(std::int64_t tokens, int threads) const {
@@ -100,12 +110,44 @@ std::size_t MoeFeedForward::rest_bytes(std::int64_t tokens, int threads) const {
 std::size_t MoeFeedForward::workspace_bytes(std::int64_t tokens, int threads) const {
   const std::size_t routed = parts_.routed.workspace_bytes(tokens, threads);
   if (!parts_.shared) return routed;
+  if (parts_.apart) {
+    return 2 * BumpArena::cost<float>(count(tokens * parts_.hidden)) + BumpArena::kAlignment +
+           std::max(routed, rest_bytes(tokens, threads));
+  }
   return std::max(routed, BumpArena::cost<float>(count(tokens * parts_.hidden)) +
                               BumpArena::cost<float>(count(tokens)) + BumpArena::kAlignment +
                               rest_bytes(tokens, threads));
 }
 
+void MoeFeedForward::run_apart(const ForwardContext& context, const NormedInput& input, float* out) const {
+  const Apart& apart = *parts_.apart;
+  const std::int64_t tokens = context.tokens;
+  BumpArena arena(context.workspace);
+  float* const first = arena.take<float>(count(tokens * parts_.hidden)).data();
+  float* const second = arena.take<float>(count(tokens * parts_.hidden)).data();
+  ForwardContext rest = context;
+  rest.workspace = arena.take<std::byte>(
+      std::max(parts_.routed.workspace_bytes(tokens, context.threads()), rest_bytes(tokens, context.threads())));
+  context.enter(Phase::norms);
+  context.ops.add_norm(context.run_context({}), input.norm);
+  apart.router.run(context, tokens, input.norm.sum, first);
+  apart.experts.run(context, tokens, input.norm.sum, second);
+  NormedInput routed(second);
+  routed.router = first;
+  const RunContext run = rest.run_context(rest.workspace);
+  parts_.routed.begin(run, tokens, routed, context.ids, out, context.clock, context.counts);
+  context.enter(Phase::shared_experts);
+  parts_.shared->run(rest, input.x, first);
+  context.enter(Phase::experts);
+  parts_.routed.finish(run, tokens, out);
+  context.enter(Phase::norms);
+  apart.routed_behind.run(context, tokens, out, out);
+  apart.shared_behind.run(context, tokens, first, first);
+  context.ops.add(run, {.count = tokens * parts_.hidden, .x = first, .sum = out});
+}
+
 void MoeFeedForward::run(const ForwardContext& context, const NormedInput& input, float* out) const {
+  if (parts_.apart) return run_apart(context, input, out);
   parts_.routed.begin(context.run_context(context.workspace), context.tokens, input, context.ids, out, context.clock,
                       context.counts);
   if (parts_.shared) return add_shared(context, input.x, out);
@@ -132,6 +174,9 @@ void MoeFeedForward::add_shared(const ForwardContext& context, const float* x, f
     context.ops.add(run, {.count = tokens * hidden, .x = shared, .sum = out});
   } else {
     context.ops.add_gated(run, {.rows = tokens, .cols = hidden, .gate = gate, .x = shared, .sum = out});
+  }
+  if (parts_.shared_mean != 1.0F) {
+    context.ops.scale(run, {.count = tokens * hidden, .factor = parts_.shared_mean, .x = out});
   }
 }
 

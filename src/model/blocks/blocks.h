@@ -16,12 +16,17 @@
 
 namespace moracle {
 
-// RMSNorm with the (1 + w) of some architectures already added.
+// RMSNorm with the (1 + w) of some architectures already added, or a layer norm. Without weights there is none.
 struct Norm {
   DeviceArray<float> weight{};
   float eps = 1e-6F;
+  bool centred = false;
+  DeviceArray<float> bias{};  // of a layer norm, or empty
 
-  [[nodiscard]] std::size_t bytes() const { return weight.bytes(); }
+  [[nodiscard]] bool exists() const { return weight.size != 0; }
+  // Whether behind() is what it computes.
+  [[nodiscard]] bool joins() const { return exists() && !centred; }
+  [[nodiscard]] std::size_t bytes() const { return weight.bytes() + bias.bytes(); }
   [[nodiscard]] NormArgs args() const { return {.weight = weight.data, .size = weight.size, .eps = eps}; }
   // y[rows, size] = norm of x[rows, size]; y may be x.
   void run(const ForwardContext& context, std::int64_t rows, const float* x, float* y) const;
@@ -91,11 +96,20 @@ class DenseMlp final : public FeedForward {
 // Routed experts, and beside them what sees every token: routed(x) + shared(x), or + sigmoid(gate x) * shared(x).
 class MoeFeedForward final : public FeedForward {
  public:
+  // As of ApartSpec. The input is made by a norm, whose sum is the residual stream.
+  struct Apart {
+    Norm router{}, experts{}, routed_behind{}, shared_behind{};
+    [[nodiscard]] std::size_t bytes() const {
+      return router.bytes() + experts.bytes() + routed_behind.bytes() + shared_behind.bytes();
+    }
+  };
   struct Parts {
     MoeLayer routed;
     std::int64_t hidden = 0;
     std::optional<DenseMlp> shared{};
     std::unique_ptr<PackedLinear> shared_gate{};  // [1, hidden] or null: the shared expert counts whole
+    float shared_mean = 1.0F;                     // what the sum with the shared expert is multiplied by
+    std::optional<Apart> apart{};                 // with `shared`
   };
   explicit MoeFeedForward(Parts parts) : parts_(std::move(parts)) {}
   [[nodiscard]] std::size_t bytes() const override;
@@ -109,6 +123,7 @@ class MoeFeedForward final : public FeedForward {
   // Of the parts that run one after the other.
   [[nodiscard]] std::size_t rest_bytes(std::int64_t tokens, int threads) const;
   void add_shared(const ForwardContext& context, const float* x, float* out) const;
+  void run_apart(const ForwardContext& context, const NormedInput& input, float* out) const;
 
   Parts parts_;
 };

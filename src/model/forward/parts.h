@@ -12,8 +12,12 @@ namespace moracle {
 struct TransformerLayer {
   Norm input_norm;
   std::unique_ptr<Mixer> mixer;
+  Norm mixer_norm;
   Norm post_norm;
   std::unique_ptr<FeedForward> feed_forward;
+  Norm feed_forward_norm;
+  bool parallel = false;        // the feed-forward reads what the mixer read
+  DeviceArray<float> scalar{};  // [1] or empty: the residual stream is multiplied by it behind the layer
 };
 
 struct TransformerParts {
@@ -22,6 +26,7 @@ struct TransformerParts {
   Embedding embedding{};
   std::vector<TransformerLayer> layers{};
   Norm final_norm{};
+  Multipliers multipliers{};
   std::unique_ptr<PackedLinear> head{};
   std::vector<Rope> ropes{};
   const Ops* ops = nullptr;                                   // of the device

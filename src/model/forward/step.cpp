@@ -1,6 +1,7 @@
 #include "model/forward/step.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/checked.h"
 #include "base/generic/count.h"
@@ -17,6 +18,72 @@ struct ForwardStep::Buffers {
 struct ForwardStep::RankBuffers {
   float* logits = nullptr;      // [rows, vocab_size]
   std::span<std::byte> rest{};  // of the operation
+};
+
+// The residual stream between the parts of layers.
+class ForwardStep::ResidualStream {
+ public:
+  ResidualStream(const ForwardContext& context, const Buffers& buffers, const TransformerParts& parts)
+      : context_(context), buffers_(buffers), parts_(parts) {}
+
+  // What a part reads, [tokens, hidden].
+  const float* read(const Norm& norm) {
+    context_.enter(Phase::norms);
+    if (!norm.exists()) {
+      join();
+      return buffers_.hidden;
+    }
+    if (waits_ && norm.joins()) {
+      waits_ = false;
+      context_.ops.add_norm(context_.run_context({}), behind(norm));
+    } else {
+      join();
+      norm.run(context_, context_.tokens, buffers_.hidden, buffers_.normed);
+    }
+    return buffers_.normed;
+  }
+
+  // The same, of a part that asks for the norm itself where it can.
+  NormedInput read_later(const Norm& norm) {
+    if (!waits_ || !norm.joins()) return NormedInput(read(norm));
+    waits_ = false;
+    return NormedInput(behind(norm));
+  }
+
+  // Takes what a part has left in buffers.added.
+  void give(const Norm& behind_part) {
+    if (behind_part.exists()) {
+      context_.enter(Phase::norms);
+      behind_part.run(context_, context_.tokens, buffers_.added, buffers_.added);
+    }
+    if (parts_.multipliers.residual != 1.0F) {
+      context_.ops.scale(context_.run_context({}),
+                         {.count = size(), .factor = parts_.multipliers.residual, .x = buffers_.added});
+    }
+    waits_ = true;
+  }
+
+  void multiply(const float* by) {
+    join();
+    context_.ops.scale(context_.run_context({}), {.count = size(), .by = by, .x = buffers_.hidden});
+  }
+
+  // Adds what waits.
+  void join() {
+    if (!std::exchange(waits_, false)) return;
+    context_.ops.add(context_.run_context({}), {.count = size(), .x = buffers_.added, .sum = buffers_.hidden});
+  }
+
+ private:
+  [[nodiscard]] std::int64_t size() const { return context_.tokens * parts_.info.hidden_size; }
+  [[nodiscard]] AddNormArgs behind(const Norm& norm) const {
+    return norm.behind(context_.tokens, buffers_.added, buffers_.hidden, buffers_.normed);
+  }
+
+  const ForwardContext& context_;
+  const Buffers& buffers_;
+  const TransformerParts& parts_;
+  bool waits_ = false;
 };
 
 ForwardStep::ForwardStep(const TransformerParts& parts, int threads)
@@ -116,6 +183,7 @@ void ForwardStep::enqueue(Stream& stream, const StepCall& call) {
   make_ropes(context, call.in.positions);
   context.enter(Phase::embedding);
   parts_.embedding.lookup(context, buffers.hidden);
+  scale(context, tokens, parts_.multipliers.embedding, buffers.hidden);
   run_layers(context, buffers);
   // What once is not finite stays so: residuals are added to.
   context.ops.find_not_finite(
@@ -157,6 +225,11 @@ void ForwardStep::enqueue_samples(Stream& stream, const StepCall& call, std::siz
   parts_.ops->sample({.stream = stream, .workspace = call.scratch}, args);
 }
 
+void ForwardStep::scale(const ForwardContext& context, std::int64_t rows, float factor, float* x) const {
+  if (factor == 1.0F) return;
+  context.ops.scale(context.run_context({}), {.count = rows * parts_.info.hidden_size, .factor = factor, .x = x});
+}
+
 void ForwardStep::make_ropes(const ForwardContext& context, const std::int32_t* positions) {
   for (std::size_t r = 0; r < ropes_.size(); ++r) {
     RopeTableArgs& args = rope_args_[r];
@@ -167,28 +240,22 @@ void ForwardStep::make_ropes(const ForwardContext& context, const std::int32_t* 
 }
 
 // A token that goes wrong makes no other sequence's tokens go wrong: the others are computed to the end. What a part
-// adds to the residual stream is added by the norm behind it.
+// adds to the residual stream waits in buffers.added, and is added by the norm behind it where that can.
 void ForwardStep::run_layers(const ForwardContext& context, const Buffers& buffers) const {
-  const std::int64_t tokens = context.tokens;
-  const auto behind = [&](const Norm& norm) {
-    return norm.behind(tokens, buffers.added, buffers.hidden, buffers.normed);
-  };
-  bool first = true;
+  ResidualStream stream(context, buffers, parts_);
   for (const TransformerLayer& layer : parts_.layers) {
-    context.enter(Phase::norms);
-    if (first) {
-      layer.input_norm.run(context, tokens, buffers.hidden, buffers.normed);
-    } else {
-      context.ops.add_norm(context.run_context({}), behind(layer.input_norm));
-    }
-    first = false;
-    layer.mixer->run(context, buffers.normed, buffers.added);
+    const float* const x = stream.read(layer.input_norm);
+    layer.mixer->run(context, x, buffers.added);
+    stream.give(layer.mixer_norm);
+    if (layer.parallel) stream.join();
+    const NormedInput input = layer.parallel ? NormedInput(x) : stream.read_later(layer.post_norm);
     context.enter(Phase::dense);
-    layer.feed_forward->run(context, NormedInput(behind(layer.post_norm)), buffers.added);
+    layer.feed_forward->run(context, input, buffers.added);
+    stream.give(layer.feed_forward_norm);
+    if (layer.scalar.size != 0) stream.multiply(layer.scalar.data);
   }
   context.enter(Phase::norms);
-  context.ops.add(context.run_context({}),
-                  {.count = tokens * parts_.info.hidden_size, .x = buffers.added, .sum = buffers.hidden});
+  stream.join();
 }
 
 void ForwardStep::gather_rows(const ForwardContext& context, const StepCall& call, const Buffers& buffers) const {
@@ -201,6 +268,7 @@ void ForwardStep::gather_rows(const ForwardContext& context, const StepCall& cal
                                                .to = buffers.added});
   context.enter(Phase::norms);
   parts_.final_norm.run(context, rows, buffers.added, buffers.normed);
+  scale(context, rows, parts_.multipliers.head, buffers.normed);
   context.enter(Phase::head);
 }
 
@@ -210,6 +278,10 @@ void ForwardStep::run_head(const ForwardContext& context, const StepCall& call, 
   const auto row_count = static_cast<std::int64_t>(rows);
   parts_.head->run(context.run_context(context.workspace), row_count,
                    buffers.normed + static_cast<std::int64_t>(first) * parts_.info.hidden_size, logits);
+  if (const float cap = parts_.multipliers.logit_cap; cap != 0.0F) {
+    context.ops.softcap(context.run_context({}),
+                        {.count = row_count * parts_.info.vocab_size, .cap = cap, .x = logits});
+  }
   context.ops.find_not_finite(
       context.run_context({}),
       {.rows = row_count, .cols = parts_.info.vocab_size, .x = logits, .bad = call.out.bad_rows + first});
@@ -224,7 +296,7 @@ void ForwardStep::rank(const ForwardContext& context, const StepCall& call, cons
                         .seeds = ranks.seeded ? call.in.seeds + ranks.first : nullptr,
                         .temperature = ranks.temperature};
   const bool found =
-      ranks.k <= kMaxHeadTopK && parts_.head->has_top_k() &&
+      ranks.k <= kMaxHeadTopK && parts_.head->has_top_k() && parts_.multipliers.logit_cap == 0.0F &&
       parts_.head->top_k(context.run_context(context.workspace), query, {out, ranks.rows * count(ranks.k)});
   if (found) return;
   BumpArena arena(call.scratch);

@@ -51,6 +51,7 @@ class ForwardStep {
 
  private:
   struct Buffers;
+  class ResidualStream;
   struct RankBuffers;
 
   // One call's memory; with a counting arena and no `ropes` it tells how much that is.
@@ -58,6 +59,8 @@ class ForwardStep {
   [[nodiscard]] std::size_t block_workspace(std::int64_t tokens) const;
   [[nodiscard]] RankBuffers lay_out(BumpArena& arena, const RankArgs& args) const;
   [[nodiscard]] RankArgs rank_args(const Ranks& ranks) const;
+  // x[rows, hidden] *= factor
+  void scale(const ForwardContext& context, std::int64_t rows, float factor, float* x) const;
   void make_ropes(const ForwardContext& context, const std::int32_t* positions);
   void run_layers(const ForwardContext& context, const Buffers& buffers) const;
   // Brings the rows that the head meets, normed, to buffers.normed.

@@ -32,7 +32,9 @@ class Transformer final : public Model {
   [[nodiscard]] Result<std::unique_ptr<SequenceState>> new_sequence() const override;
   [[nodiscard]] std::int64_t prefill_chunk() const override;
   [[nodiscard]] std::int64_t decode_sequences() const override;
-  [[nodiscard]] bool ranks_for_less() const override { return on_host() || parts_.head->has_top_k(); }
+  [[nodiscard]] bool ranks_for_less() const override {
+    return parts_.multipliers.logit_cap == 0.0F && (on_host() || parts_.head->has_top_k());
+  }
   Result<> reserve(std::int64_t tokens) override;
   [[nodiscard]] const Parts& parts() const { return parts_; }
   [[nodiscard]] std::size_t state_bytes(std::int64_t length) const override { return state_layout_->bytes(length); }

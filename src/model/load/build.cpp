@@ -66,11 +66,18 @@ class Builder {
       TransformerLayer built;
       MORACLE_ASSIGN(built.input_norm, norm(layer.input_norm));
       MORACLE_ASSIGN(built.mixer, std::visit([&](const auto& mixer) { return build(mixer, l); }, layer.mixer));
+      MORACLE_ASSIGN(built.mixer_norm, norm(layer.mixer_norm));
       MORACLE_ASSIGN(built.post_norm, norm(layer.post_norm));
       MORACLE_ASSIGN(built.feed_forward, std::visit([&](const auto& ff) { return build(ff, l); }, layer.feed_forward));
+      MORACLE_ASSIGN(built.feed_forward_norm, norm(layer.feed_forward_norm));
+      built.parallel = layer.parallel;
+      if (!layer.scalar.empty()) {
+        MORACLE_ASSIGN(built.scalar, source_.array(layer.scalar, 1, 1, ArrayForm::stored));
+      }
       parts.layers.push_back(std::move(built));
     }
     MORACLE_ASSIGN(parts.final_norm, norm(spec_.final_norm));
+    parts.multipliers = spec_.multipliers;
     LinearSpec head = spec_.head;
     if (head.path.empty()) {  // tied: the plan has the embedding's weights under this name, too
       head = spec_.embedding;
@@ -82,9 +89,13 @@ class Builder {
 
  private:
   Result<Norm> norm(const NormSpec& spec) {
-    Norm norm{.eps = spec.eps};
+    Norm norm{.eps = spec.eps, .centred = spec.centred};
+    if (!spec.exists()) return norm;
     const ArrayForm form = spec.one_plus ? ArrayForm::one_plus : ArrayForm::stored;
     MORACLE_ASSIGN(norm.weight, source_.array(spec.path, spec.size, 1, form));
+    if (spec.bias) {
+      MORACLE_ASSIGN(norm.bias, source_.array(spec.path + ".bias", spec.size, 1, ArrayForm::stored));
+    }
     return norm;
   }
 
@@ -127,6 +138,8 @@ class Builder {
     MoeFeedForward::Parts block{.routed = MoeLayer(std::move(made.routed)), .hidden = spec.experts.hidden};
     if (spec.shared) block.shared.emplace(std::move(made.shared));
     block.shared_gate = std::move(made.shared_gate);
+    if (spec.shared) block.shared_mean = spec.shared->mean;
+    if (spec.apart) block.apart = made.apart;
     return std::unique_ptr<FeedForward>(std::make_unique<MoeFeedForward>(std::move(block)));
   }
 

@@ -22,16 +22,26 @@ Result<> check(const MoeSpec& spec, const Ops& ops, KvType /*kv*/) {
   return ops.check(route_args(spec.routing));
 }
 
+// Of operations that only the host may have.
+Result<> check_host_operations(const ModelSpec& spec, const LayerSpec& layer, const Ops& ops) {
+  if (spec.multipliers != Multipliers{} || !layer.scalar.empty()) MORACLE_TRY(ops.check_host_operation("scale"));
+  const auto* const moe = std::get_if<MoeSpec>(&layer.feed_forward);
+  if (moe != nullptr && moe->shared && moe->shared->mean != 1.0F) MORACLE_TRY(ops.check_host_operation("scale"));
+  if (moe != nullptr && moe->routing.weighs_inputs) MORACLE_TRY(ops.check_host_operation("weigh"));
+  return layer.input_norm.centred || layer.post_norm.centred ? ops.check_host_operation("layer_norm") : Result<>(Ok{});
+}
+
 }  // namespace
 
 Result<> check_operations(const ModelSpec& spec, const Ops& ops, KvType kv) {
   for (const LayerSpec& layer : spec.layers) {
     const auto check_part = [&](const auto& part) { return check(part, ops, kv); };
-    Result<> checked = std::visit(check_part, layer.mixer);
+    Result<> checked = check_host_operations(spec, layer, ops);
+    if (checked.ok()) checked = std::visit(check_part, layer.mixer);
     if (checked.ok()) checked = std::visit(check_part, layer.feed_forward);
     if (checked.ok()) continue;
     Error error = std::move(checked).error();
-    error.where += ", " + layer.input_norm.path.substr(0, layer.input_norm.path.rfind('.'));
+    error.where += ", " + layer.path;
     error.advice = kv == KvType::bf16 ? "use --device cpu" : "use --kv bf16, or --device cpu";
     return error;
   }

@@ -295,10 +295,11 @@ LayerMemory layer_memory(const Plan& plan, std::size_t index, const Transformer&
   const TransformerLayer& layer = transformer.parts().layers[index];
   const LayerSpec& spec = plan.spec().layers[index];
   LayerMemory row;
-  row.name = spec.input_norm.path.substr(0, spec.input_norm.path.rfind('.'));
+  row.name = spec.path;
   row.mixer = layer.mixer->bytes();
   row.feed_forward = layer.feed_forward->bytes();
-  row.norms = layer.input_norm.bytes() + layer.post_norm.bytes();
+  row.norms =
+      layer.input_norm.bytes() + layer.mixer_norm.bytes() + layer.post_norm.bytes() + layer.feed_forward_norm.bytes();
   const LayerState state = layer.mixer->state(*transformer.parts().ops);
   row.state = StateLayout({state}, transformer.prefill_chunk()).bytes(context);
   if (const auto* const moe = std::get_if<MoeSpec>(&spec.feed_forward))

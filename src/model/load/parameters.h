@@ -34,6 +34,7 @@ struct MoeParts {
   MoeLayer::Parts routed{};
   DenseMlp::Parts shared{};
   std::unique_ptr<PackedLinear> shared_gate{};
+  MoeFeedForward::Apart apart{};
 };
 
 // A block before its parameters.
@@ -75,7 +76,7 @@ Result<> visit_parameters(Visitor& visitor, Spec& spec, Attention::Parts& parts)
   MORACLE_TRY(visitor.divide_kv_heads(shape.kv_heads, spec.k.path));
   MORACLE_TRY(visitor.rows(spec.q, parts.q, shape.q_width()));
   MORACLE_TRY(visitor.rows(spec.k, parts.k, shape.kv_width()));
-  MORACLE_TRY(visitor.rows(spec.v, parts.v, shape.kv_width()));
+  if (!spec.v.path.empty()) MORACLE_TRY(visitor.rows(spec.v, parts.v, shape.kv_width()));
   if (spec.qk_norm.size() == 2) {
     const bool each_head = spec.qk_norm[0].size == shape.head_dim;
     MORACLE_TRY(visitor.norm(spec.qk_norm[0], parts.q_norm, each_head ? shape.head_dim : shape.width()));
@@ -85,6 +86,7 @@ Result<> visit_parameters(Visitor& visitor, Spec& spec, Attention::Parts& parts)
     MORACLE_TRY(visitor.tensor(spec.sinks, spec.sinks, "sinks", {shape.heads}, ArrayForm::stored, parts.sinks));
   }
   if (spec.head_gate) MORACLE_TRY(visitor.rows(*spec.head_gate, parts.head_gate, shape.heads));
+  if (spec.wide_gate) MORACLE_TRY(visitor.rows(*spec.wide_gate, parts.wide_gate, shape.width()));
   return visitor.columns(spec.o, parts.o, shape.width());
 }
 
@@ -134,11 +136,26 @@ Result<> visit_parameters(Visitor& visitor, Spec& spec, DenseMlp::Parts& parts) 
 }
 
 template <class Visitor, SpecOf<MoeSpec> Spec>
+Result<> visit_apart(Visitor& visitor, Spec& spec, MoeParts& parts) {
+  auto& apart = *spec.apart;
+  const std::int64_t hidden = spec.experts.hidden;
+  MORACLE_TRY(
+      visitor.tensor(apart.router, apart.router, "norm", {hidden}, ArrayForm::over_root, parts.apart.router.weight));
+  parts.apart.router.eps = apart.experts.eps;
+  MORACLE_TRY(visitor.tensor(apart.expert_scale, apart.expert_scale, "router", {spec.routing.experts},
+                             ArrayForm::stored, parts.routed.expert_scale));
+  MORACLE_TRY(visitor.norm(apart.experts, parts.apart.experts, hidden));
+  MORACLE_TRY(visitor.norm(apart.routed_behind, parts.apart.routed_behind, hidden));
+  return visitor.norm(apart.shared_behind, parts.apart.shared_behind, hidden);
+}
+
+template <class Visitor, SpecOf<MoeSpec> Spec>
 Result<> visit_parameters(Visitor& visitor, Spec& spec, MoeParts& parts) {
   MORACLE_TRY(visitor.router(spec, parts.routed));
   if (!spec.correction_bias.empty()) {
     MORACLE_TRY(visitor.correction_bias(spec, parts.routed.correction_bias));
   }
+  if (spec.apart) MORACLE_TRY(visit_apart(visitor, spec, parts));
   MORACLE_TRY(visitor.experts(spec, parts.routed.experts));
   if (!spec.shared) return Ok{};
   MORACLE_TRY(visit_parameters(visitor, spec.shared->mlp, parts.shared));

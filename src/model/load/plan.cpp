@@ -97,7 +97,11 @@ class Planner {
   }
   Result<> router(const MoeSpec& spec, const MoeLayer::Parts& /*parts*/) { return router(spec); }
   Result<> correction_bias(const MoeSpec& spec, const DeviceArray<float>& /*part*/) {
-    return vector(spec.correction_bias.front(), first_stored(spec.correction_bias), "router", spec.routing.experts);
+    const std::string& name = first_stored(spec.correction_bias);
+    const TensorView* const stored = claims_.find(name);
+    std::vector<std::int64_t> shape{spec.routing.experts};
+    if (stored != nullptr && stored->shape.size() == 2) shape.insert(shape.begin(), 1);  // one group's
+    return tensor(spec.correction_bias.front(), name, "router", shape);
   }
   Result<> experts(const MoeSpec& spec, const PlacedExperts& /*part*/) {
     device_ = layer_->experts.front();
@@ -177,9 +181,13 @@ class Planner {
       device_ = layer_->mixer;
       MORACLE_TRY(norm(layer.input_norm));
       MORACLE_TRY(std::visit([&](const auto& mixer) { return open(mixer); }, layer.mixer));
+      MORACLE_TRY(norm(layer.mixer_norm));
       device_ = layer_->mlp;
       MORACLE_TRY(norm(layer.post_norm));
       MORACLE_TRY(std::visit([&](const auto& feed_forward) { return open(feed_forward); }, layer.feed_forward));
+      device_ = layer_->mlp;
+      MORACLE_TRY(norm(layer.feed_forward_norm));
+      if (!layer.scalar.empty()) MORACLE_TRY(vector(layer.scalar, layer.scalar, "norm", 1));
     }
     device_ = placement.head;
     MORACLE_TRY(norm(spec.final_norm));
@@ -334,7 +342,12 @@ class Planner {
     return add(std::move(report), std::move(opened));
   }
 
-  Result<> norm(const NormSpec& spec) { return vector(spec.path, spec.path + ".weight", "norm", spec.size); }
+  Result<> norm(const NormSpec& spec) {
+    if (!spec.exists()) return Ok{};
+    MORACLE_TRY(vector(spec.path, spec.path + ".weight", "norm", spec.size));
+    const std::string bias = spec.path + ".bias";
+    return spec.bias ? vector(bias, bias, "norm", spec.size) : Result<>(Ok{});
+  }
 
   Result<> vector(const std::string& module, const std::string& name, std::string_view kind, std::int64_t size) {
     return tensor(module, name, kind, {size});

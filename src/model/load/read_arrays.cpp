@@ -90,6 +90,9 @@ void bring_into(ArrayForm form, std::int64_t rows, std::vector<float>& numbers) 
     case ArrayForm::exponential:
       for (float& number : numbers) number = std::exp(number);
       return;
+    case ArrayForm::over_root:
+      for (float& number : numbers) number /= std::sqrt(static_cast<float>(rows));
+      return;
     case ArrayForm::transposed:
       std::vector<float> columns(numbers.size());
       transpose(numbers.data(), rows, std::ssize(numbers) / rows, columns.data());

@@ -18,6 +18,7 @@ enum class ArrayForm : std::uint8_t {
   one_plus,     // 1 + w
   exponential,  // exp(w)
   transposed,   // [cols, rows] of [rows, cols]
+  over_root,    // w / sqrt(rows)
 };
 // `rows` is read where the form needs it.
 void bring_into(ArrayForm form, std::int64_t rows, std::vector<float>& numbers);

@@ -36,16 +36,25 @@ std::vector<std::string> mixture_paths(const MoeRow& row, const std::string& lay
 
 AttentionSpec grouped_attention(const Architecture& row, const ModelSettings& s, const std::string& path,
                                 std::size_t layer) {
-  AttentionSpec spec = attention_spec(path, s.common, s.attention_bias);
+  const CommonConfig& sizes = s.sizes[layer];
+  AttentionSpec spec = attention_spec(path, sizes, s.attention_bias);
   spec.o.bias = s.attention_bias && row.attention.output_bias;
   if (s.qk_norm) {
     const bool whole = row.attention.qk_norm == QkNorm::whole;
-    spec.qk_norm = {norm_spec(path + ".q_norm", whole ? spec.q.out : s.common.head_dim, s.common.norm_eps),
-                    norm_spec(path + ".k_norm", whole ? spec.k.out : s.common.head_dim, s.common.norm_eps)};
+    const auto& [q_name, k_name] = row.attention.qk_names;
+    spec.qk_norm = {norm_spec(path + std::string(q_name), whole ? spec.q.out : sizes.head_dim, sizes.norm_eps),
+                    norm_spec(path + std::string(k_name), whole ? spec.k.out : sizes.head_dim, sizes.norm_eps)};
     for (NormSpec& norm : spec.qk_norm) norm.one_plus = row.zero_centred_norms;
   }
   spec.shape.window = s.windows[layer];
   spec.shape.clip = s.clip;
+  spec.shape.scale = s.score_scale;
+  spec.shape.norm_behind_rope = row.attention.norm_behind_rope;
+  spec.shape.pairwise = row.rope.pairwise;
+  if (!row.attention.wide_gate.empty()) {
+    spec.shape.wide_gate = true;
+    spec.wide_gate = {.path = path + std::string(row.attention.wide_gate), .out = spec.q.out, .in = spec.q.in};
+  }
   if (row.attention.sinks) spec.sinks = path + ".sinks";
   return spec;
 }
@@ -99,9 +108,13 @@ MoeSpec moe_spec(const Architecture& row, const ModelSettings& s, const std::str
 
 // The rope of layers of one kind.
 Result<RopeSpec> rope_of(const Architecture& row, const ModelConfig& config, const ModelSettings& s,
-                         const std::string& kind) {
-  const std::int64_t head_dim = row.latent ? s.latent.qk_rope_head_dim : s.common.head_dim;
+                         std::size_t layer) {
+  std::int64_t head_dim = row.latent ? s.latent.qk_rope_head_dim : s.sizes[layer].head_dim;
   double factor = row.rope.rotary_factor;
+  if (row.latent && row.latent->factor_of_head) {
+    factor = static_cast<double>(head_dim) / static_cast<double>(s.latent.q_head_dim());
+    head_dim = s.latent.q_head_dim();
+  }
   if (!row.rope.dims.empty()) {
     MORACLE_ASSIGN(const std::int64_t dims, config.reader().integer_or(row.rope.dims, head_dim, 2, head_dim));
     factor = static_cast<double>(dims) / static_cast<double>(head_dim);
@@ -110,25 +123,58 @@ Result<RopeSpec> rope_of(const Architecture& row, const ModelConfig& config, con
                                                     .rotary_factor = factor,
                                                     .head_dim = head_dim,
                                                     .max_positions = s.common.max_positions,
-                                                    .layer_type = kind,
+                                                    .layer_type = s.kinds[layer],
                                                     .yarn = row.rope.yarn}));
-  if (row.latent && rope.rotary_dims != head_dim) {
-    return config.error("config.unsupported", "partial_rotary_factor", "1", "another number");
+  if (row.latent && rope.rotary_dims != s.latent.qk_rope_head_dim) {
+    return config.error("config.unsupported", "partial_rotary_factor", "the rotated part", "another number");
   }
   return rope;
+}
+
+// The norms that the row names, below the layer's path.
+void set_norms(const Architecture& row, const CommonConfig& common, LayerSpec& layer) {
+  const auto norm = [&](std::string_view name) {
+    if (name.empty()) return NormSpec{};
+    NormSpec spec = norm_spec(layer.path + std::string(name), common.hidden, common.norm_eps);
+    spec.one_plus = row.zero_centred_norms;
+    spec.centred = spec.bias = row.norms.centred;
+    return spec;
+  };
+  layer.input_norm = norm(row.norms.input);
+  layer.mixer_norm = norm(row.norms.mixer);
+  layer.post_norm = norm(row.norms.post);
+  layer.feed_forward_norm = norm(row.norms.feed_forward);
+  layer.parallel = row.parallel;
+}
+
+// Whether heads of the layer are turned.
+bool has_rope(const Architecture& row, const ModelSettings& s, std::size_t layer) {
+  if (row.rope.by_hook) return false;
+  const auto windowed = [](std::int64_t window) { return window > 0; };
+  return !row.rope.in_windows || windowed(s.windows[layer]) || std::ranges::none_of(s.windows, windowed);
 }
 
 Result<std::size_t> add_rope_of(const Architecture& row, const ModelConfig& config, const ModelSettings& s,
                                 std::size_t layer, ModelSpec& spec) {
   for (std::size_t before = 0; before < layer; ++before) {
-    if (s.kinds[before] != s.kinds[layer]) continue;
+    if (s.kinds[before] != s.kinds[layer] || !has_rope(row, s, before)) continue;
     const MixerSpec& mixer = spec.layers[before].mixer;
     const auto* const latent = std::get_if<LatentAttentionSpec>(&mixer);
     return latent != nullptr ? latent->rope : *std::get<AttentionSpec>(mixer).rope;
   }
-  MORACLE_ASSIGN(const RopeSpec rope, rope_of(row, config, s, s.kinds[layer]));
+  MORACLE_ASSIGN(const RopeSpec rope, rope_of(row, config, s, layer));
   spec.info.max_context = std::max(spec.info.max_context, rope.max_positions);
   return add_rope(spec, rope);
+}
+
+// Contexts end where a rope would take other frequencies for all positions.
+void limit_context(const ModelConfig& config, ModelSpec& spec) {
+  for (const RopeSpec& rope : spec.ropes) {
+    if (rope.limit == 0 || rope.limit >= spec.info.max_context) continue;
+    config.warn("contexts end at " + std::to_string(rope.limit) +
+                " positions, from which on longrope has other factors");
+    spec.info.max_context = rope.limit;
+  }
 }
 
 }  // namespace
@@ -161,17 +207,18 @@ Result<ModelSpec> describe(const Architecture& row, const ModelConfig& config, c
   const std::string root = find_root(claims);
   ModelSpec spec = common_spec(config, s.common, claims, root);
   spec.final_norm.one_plus = row.zero_centred_norms;
+  spec.final_norm.centred = spec.final_norm.bias = row.norms.centred;
+  spec.multipliers = s.multipliers;
   spec.info.experts = s.routing.experts;
   spec.info.experts_per_token = s.routing.top_k;
   if (row.draft_layers) spec.ignored.layers = root + "layers.";
   if (!row.ignored.empty()) spec.ignored.suffixes.emplace_back(row.ignored);
   for (std::size_t l = 0; l < static_cast<std::size_t>(s.common.layers); ++l) {
     const std::string path = root + "layers." + std::to_string(l);
-    LayerSpec layer = layer_spec(path, s.common);
-    layer.input_norm.one_plus = row.zero_centred_norms;
-    layer.post_norm.one_plus = row.zero_centred_norms;
+    LayerSpec layer{.path = path};
+    set_norms(row, s.common, layer);
     std::optional<std::size_t> rope;
-    if (!row.rope.by_hook) {
+    if (has_rope(row, s, l)) {
       MORACLE_ASSIGN(rope, add_rope_of(row, config, s, l, spec));
     }
     if (row.latent) {
@@ -185,13 +232,15 @@ Result<ModelSpec> describe(const Architecture& row, const ModelConfig& config, c
       layer.mixer = std::move(attention);
     }
     if (s.dense[l]) {
-      layer.feed_forward = dense_spec(path + ".mlp", s.common.hidden, s.dense_intermediate, s.activation);
+      layer.feed_forward =
+          dense_spec(path + std::string(row.dense.path), s.common.hidden, s.dense_intermediate, s.activation);
     } else {
       layer.feed_forward = moe_spec(row, s, path, claims);
     }
     spec.layers.push_back(std::move(layer));
   }
   if (row.hook != nullptr) MORACLE_TRY(row.hook(config, claims, s, spec));
+  limit_context(config, spec);
   return spec;
 }
 

@@ -45,18 +45,28 @@ enum class Windows : std::uint8_t {
   none,              // a window in the config is not read
   optional,          // sliding_window is that of every layer, or null
   switched,          // that of every layer if use_sliding_window
-  by_kind,           // that of layers which layer_types names; without the key of every other layer, from the first
+  by_kind,           // that of layers which layer_types names; without the key of all but every `pattern`-th layer
   switched_by_kind,  // the same if use_sliding_window, and without the key below max_window_layers alone
+  above_by_kind,     // the same unless sliding_window is null, and without the key from max_window_layers on
   by_hook
 };
+
+struct ModelSettings;
 
 struct AttentionRow {
   Flag bias{"attention_bias", false};  // of q, k and v
   bool output_bias = true;             // o has one where they have
   QkNorm qk_norm = QkNorm::none;
   Flag has_qk_norm{{}, true};
+  Names qk_names{".q_norm", ".k_norm"};  // of q's and of k's
+  bool norm_behind_rope = false;
   Windows windows = Windows::none;
   std::int64_t window = 4096;
+  Number pattern{{}, 2};
+  Result<> (*sizes)(const ModelConfig& config, ModelSettings& settings) = nullptr;  // changes ModelSettings::sizes
+  std::string_view heads_by_layer{};                                                // key of a list
+  std::string_view wide_gate{};  // of a sigmoid gate on each element of what the heads give, below the attention
+  std::string_view scale{};      // key of the scores' scale
   bool sinks = false;
   std::string_view clip{};  // key of the limit of q, k and v
 };
@@ -68,6 +78,7 @@ struct LatentRow {
   std::int64_t qk_nope_head_dim = 128;
   std::int64_t qk_rope_head_dim = 64;
   std::int64_t v_head_dim = 128;
+  bool factor_of_head = false;  // partial_rotary_factor is of a whole head, not of its rotated part
 };
 
 struct RopeRow {
@@ -75,12 +86,17 @@ struct RopeRow {
   double rotary_factor = 1.0;
   std::string_view dims{};         // key of the number of rotated dimensions, which gives way to the factor's
   std::optional<YarnSpec> yarn{};  // where the config scales nothing
+  bool pairwise = false;           // pairs lie side by side
+  bool in_windows = false;         // layers without a window are not rotated where others have one
   bool by_hook = false;
 };
 
 enum class Scores : std::uint8_t {
   softmax,            // of all experts
+  softmax_with_bias,  // the same, with a bias that only chooses
   softmax_of_chosen,  // of the logits of those that were chosen
+  sigmoid_of_chosen,  // the sigmoid of the logits that were chosen
+  sparse_mixer,       // the two largest logits, each weighed against those near it (arXiv 2409.12136)
   sigmoid  // with a bias that only chooses and, where n_group asks for it, in groups (arXiv 2412.19437, 2.1.2)
 };
 
@@ -123,12 +139,29 @@ enum class DenseLayers : std::uint8_t {
 };
 
 struct DenseRow {
+  std::string_view path = ".mlp";  // below a layer
   DenseLayers layers = DenseLayers::none;
   Number intermediate{{"intermediate_size"}, 0};
   Number first{{"first_k_dense_replace"}, 0, 0};
   Number step{{}, 1};
   // In place of `layers`: true for each dense layer.
   Result<std::vector<bool>> (*read)(const ModelConfig& config, std::int64_t layers) = nullptr;
+};
+
+// Names of a layer's norms below it. Empty: there is none.
+struct LayerNorms {
+  std::string_view input = ".input_layernorm";
+  std::string_view mixer{};                             // of what the mixer gives
+  std::string_view post = ".post_attention_layernorm";  // of what the feed-forward reads
+  std::string_view feed_forward{};                      // of what it gives
+  bool centred = false;                                 // layer norms, with a bias each
+};
+
+// Keys of constants that numbers are multiplied by; logits are divided by theirs.
+struct MultiplierRow {
+  std::string_view embedding{};
+  std::string_view residual{};
+  std::string_view logits{};
 };
 
 // What a config says of a model, with the row's constants where it is silent.
@@ -142,9 +175,12 @@ struct ModelSettings {
   std::vector<bool> dense{};            // by layer
   std::vector<std::string> kinds{};     // of attention, by layer
   std::vector<std::int64_t> windows{};  // by layer
+  std::vector<CommonConfig> sizes{};    // by layer: heads may be of their own number and size
   bool attention_bias = false;
   bool qk_norm = false;
   float clip = 0.0F;
+  float score_scale = 0.0F;  // 0: the usual one
+  Multipliers multipliers{};
   LatentAttentionShape latent{};
   std::int64_t q_lora_rank = 0;  // 0: queries are projected at once
 };
@@ -155,6 +191,9 @@ struct Architecture {
   Number kv_heads{};                 // keys that go before num_key_value_heads
   std::string_view max_positions{};  // key that stands in for max_position_embeddings
   bool zero_centred_norms = false;   // y = (1 + w) x / rms outside of attention
+  LayerNorms norms{};
+  bool parallel = false;  // the feed-forward reads what the mixer reads
+  MultiplierRow multipliers{};
   AttentionRow attention{};
   std::optional<LatentRow> latent{};
   RopeRow rope{};
@@ -163,7 +202,7 @@ struct Architecture {
   MoeRow moe{};
   SharedRow shared{};
   DenseRow dense{};
-  std::array<Demand, 6> demands{};
+  std::array<Demand, 8> demands{};
   bool draft_layers = false;   // layers beyond the config's number are draft heads
   std::string_view ignored{};  // suffix of tensors that only training reads
   // Changes the spec that the row has made.

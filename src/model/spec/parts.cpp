@@ -110,13 +110,6 @@ AttentionSpec attention_spec(const std::string& path, const CommonConfig& common
   return spec;
 }
 
-LayerSpec layer_spec(const std::string& path, const CommonConfig& common) {
-  LayerSpec spec;
-  spec.input_norm = norm_spec(path + ".input_layernorm", common.hidden, common.norm_eps);
-  spec.post_norm = norm_spec(path + ".post_attention_layernorm", common.hidden, common.norm_eps);
-  return spec;
-}
-
 DenseSpec dense_spec(const std::string& path, std::int64_t hidden, std::int64_t intermediate,
                      ActivationSpec activation) {
   const std::vector<std::string> fused{path + ".gate_up_proj"};

@@ -25,9 +25,6 @@ namespace moracle {
 // q, k, v and o projections below `path` ("model.layers.0.self_attn"), with biases where `bias`.
 [[nodiscard]] AttentionSpec attention_spec(const std::string& path, const CommonConfig& common, bool bias);
 
-// A layer with the usual names of its two norms, below `path` ("model.layers.0").
-[[nodiscard]] LayerSpec layer_spec(const std::string& path, const CommonConfig& common);
-
 // gate, up and down projections below `path` ("model.layers.0.mlp").
 [[nodiscard]] DenseSpec dense_spec(const std::string& path, std::int64_t hidden, std::int64_t intermediate,
                                    ActivationSpec activation);

@@ -125,6 +125,8 @@ void warn_of_unread_keys(const ModelConfig& config, const Json& rope, const std:
                                                    "finetuned"};
   static const std::map<std::string, std::vector<std::string_view>> kOfType{
       {"linear", {"factor"}},
+      {"longrope", {"factor", "attention_factor", "short_factor", "long_factor", "short_mscale", "long_mscale"}},
+      {"dynamic", {"factor", "alpha", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"}},
       {"yarn", {"factor", "attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate"}},
       {"llama3", {"factor", "low_freq_factor", "high_freq_factor"}}};
   const std::string type = type_of(rope);
@@ -168,6 +170,7 @@ struct Frequencies {
   double scale = 1.0;
   double reach = 0.0;  // positions
   double score_scale = 1.0;
+  double limit = 0.0;  // as of RopeSpec
 };
 
 Frequencies yarn(const YarnSpec& spec, double scale, double theta, std::int64_t dims) {
@@ -201,6 +204,47 @@ Result<Frequencies> llama3(const JsonReader& reader, double theta, std::int64_t 
   return Frequencies{llama3_frequencies(spec, theta, dims), 1.0, 0.0};
 }
 
+// With "alpha" a larger theta from the first position on; else that of each call's length, which up to
+// max_position_embeddings, where contexts end, is theta itself.
+Result<Frequencies> dynamic(const JsonReader& reader, double theta, std::int64_t dims) {
+  MORACLE_ASSIGN(const double alpha, positive(reader, "alpha", 1.0, 1e6));
+  const auto d = static_cast<double>(dims);
+  return Frequencies{plain_frequencies(dims > 2 ? theta * std::pow(alpha, d / (d - 2.0)) : theta, dims)};
+}
+
+// The factors of short contexts, which hold up to the positions that the model was first trained on.
+Result<Frequencies> longrope(const JsonReader& reader, double theta, std::int64_t dims, double max_positions) {
+  constexpr const char* kFactors = "short_factor";
+  Frequencies found{plain_frequencies(theta, dims)};
+  const Json factors = reader.has(kFactors) ? reader.json().at(kFactors) : Json();
+  const auto usable = [](const Json& factor) {
+    return factor.is_number() && factor.get<double>() > 0.0 && factor.get<double>() < 1e6;
+  };
+  if (!factors.is_array() || factors.size() != found.inv_freq.size() ||
+      !std::all_of(factors.begin(), factors.end(), usable)) {
+    return Error{.code = "config.range",
+                 .file = reader.file(),
+                 .where = reader.pointer(kFactors),
+                 .wanted = std::to_string(found.inv_freq.size()) + " numbers above 0",
+                 .found = factors.is_array() ? std::to_string(factors.size()) + " entries" : factors.type_name()};
+  }
+  for (std::size_t i = 0; i < factors.size(); ++i) found.inv_freq[i] /= factors[i].get<double>();
+  MORACLE_ASSIGN(found.limit, positive(reader, "original_max_position_embeddings", max_positions, 1e12));
+  MORACLE_ASSIGN(const double factor, positive(reader, "factor", std::max(1.0, max_positions / found.limit), 1e6));
+  const double usual =
+      factor > 1.0 && found.limit > 1.0 ? std::sqrt(1.0 + std::log(factor) / std::log(found.limit)) : 1.0;
+  MORACLE_ASSIGN(const double scale, positive(reader, "attention_factor", usual, 1e6));
+  MORACLE_ASSIGN(found.scale, positive(reader, "short_mscale", scale, 1e6));
+  return found;
+}
+
+// Pairs of the whole head, of which those behind the rotated part stand still. `rotated` is that part's dimensions.
+Frequencies proportional(double theta, std::int64_t rotated, std::int64_t head_dim) {
+  Frequencies found{plain_frequencies(theta, head_dim)};
+  std::fill(found.inv_freq.begin() + rotated / 2, found.inv_freq.end(), 0.0);
+  return found;
+}
+
 Result<Frequencies> frequencies(const JsonReader& reader, double theta, std::int64_t dims, double max_positions) {
   const std::string_view key = reader.has("rope_type") ? "rope_type" : "type";
   MORACLE_ASSIGN(const std::string type, reader.string_or(key, "default"));
@@ -214,10 +258,12 @@ Result<Frequencies> frequencies(const JsonReader& reader, double theta, std::int
   }
   if (type == "yarn") return yarn(reader, theta, dims, max_positions);
   if (type == "llama3") return llama3(reader, theta, dims, max_positions);
+  if (type == "dynamic") return dynamic(reader, theta, dims);
+  if (type == "longrope") return longrope(reader, theta, dims, max_positions);
   return Error{.code = "config.unsupported",
                .file = reader.file(),
                .where = reader.pointer(key),
-               .wanted = "default, linear, yarn or llama3",
+               .wanted = "default, linear, yarn, llama3, dynamic, longrope or proportional",
                .found = type};
 }
 
@@ -231,7 +277,10 @@ Result<RopeSpec> make_rope(const JsonReader& parameters, const JsonReader& holde
                        static_cast<double>(rope.rotary_dims));
   }
   Frequencies found;
-  if (defaults.yarn && parameters.json().empty()) {
+  if (type_of(parameters.json()) == "proportional") {
+    found = proportional(theta, rope.rotary_dims, defaults.head_dim);
+    rope.rotary_dims = defaults.head_dim;
+  } else if (defaults.yarn && parameters.json().empty()) {
     found = yarn(*defaults.yarn, mscale(defaults.yarn->factor, 1.0), theta, rope.rotary_dims);
   } else {
     MORACLE_ASSIGN(found,
@@ -240,6 +289,7 @@ Result<RopeSpec> make_rope(const JsonReader& parameters, const JsonReader& holde
   for (const double f : found.inv_freq) rope.inv_freq.push_back(static_cast<float>(f));
   rope.scale = static_cast<float>(found.scale);
   rope.score_scale = static_cast<float>(found.score_scale);
+  rope.limit = static_cast<std::int64_t>(std::min(found.limit, static_cast<double>(kMaxPositions)));
   const double reach = std::min(found.reach, static_cast<double>(kMaxPositions));
   rope.max_positions = std::max(defaults.max_positions, static_cast<std::int64_t>(reach));
   return rope;

@@ -18,6 +18,7 @@ struct RopeSpec {
   // What attention that follows DeepSeek multiplies its scores by: the square of yarn's factor for mscale_all_dim.
   float score_scale = 1.0F;
   std::int64_t max_positions = 0;  // what the scaling reaches, at least the config's max_position_embeddings
+  std::int64_t limit = 0;          // positions from which on other frequencies would count; 0: none
 
   bool operator==(const RopeSpec&) const = default;
 };
@@ -41,7 +42,8 @@ struct RopeDefaults {
 };
 
 // Reads "rope_scaling" where it says something, else "rope_parameters", and "rope_theta" beside either. Types: default,
-// linear, yarn, llama3. Errors: "config.unsupported" for other types, "config.type", "config.range".
+// linear, yarn, llama3, dynamic, longrope, proportional. Errors: "config.unsupported" for other types, "config.type",
+// "config.range".
 Result<RopeSpec> parse_rope(const ModelConfig& config, const RopeDefaults& defaults);
 
 // The same from one object of parameters alone, for architectures that keep theta and factor in lists: what the object

@@ -19,7 +19,28 @@ Result<bool> read(const ModelConfig& config, const Flag& flag) {
   return config.reader().boolean_or(flag.key, flag.fallback);
 }
 
+// The one number of a list over layers whose entries are equal; none where the key has no list. Errors:
+// "config.unsupported" where they differ.
+Result<std::optional<std::int64_t>> listed_number(const ModelConfig& config, const Number& number, std::int64_t most) {
+  for (const std::string_view key : number.keys) {
+    if (key.empty() || !config.reader().has(key)) continue;
+    const Json& json = config.reader().json().at(std::string(key));
+    if (!json.is_array() || json.empty()) break;
+    for (const Json& item : json) {
+      if (item == json.front()) continue;
+      return config.error("config.unsupported", key, "the same number for every layer", "others");
+    }
+    const Json one{{std::string(key), json.front()}};
+    const JsonReader reader(one, config.reader().file(), config.reader().pointer(""));
+    MORACLE_ASSIGN(const std::int64_t value, reader.integer(key, number.least, most));
+    return std::optional<std::int64_t>(value);
+  }
+  return std::optional<std::int64_t>{};
+}
+
 Result<std::int64_t> read(const ModelConfig& config, const Number& number, std::int64_t most) {
+  MORACLE_ASSIGN(const std::optional<std::int64_t> listed, listed_number(config, number, most));
+  if (listed) return *listed;
   const auto& [first, second] = number.keys;
   if (first.empty()) return number.fallback;
   if (second.empty()) return config.reader().integer_or(first, number.fallback, number.least, most);
@@ -47,6 +68,10 @@ Result<CommonConfig> read_common(const Architecture& row, const ModelConfig& con
 
 Result<ActivationSpec> read_activation(const Architecture& row, const ModelConfig& config) {
   ActivationSpec activation;
+  if (row.activation == ActivationFn::gelu_tanh) {
+    activation.fn = row.activation;
+    return activation;
+  }
   MORACLE_ASSIGN(activation.fn, config.activation());
   if (row.activation != ActivationFn::swigluoai) return activation;
   activation.fn = row.activation;
@@ -82,6 +107,16 @@ Result<RoutingSpec> read_routing(const RouterRow& row, const ModelConfig& config
   switch (row.scores) {
     case Scores::softmax:
       routing.method = renormalize ? Routing::softmax_topk_renorm : Routing::softmax_topk;
+      break;
+    case Scores::softmax_with_bias:
+      routing.method = Routing::softmax_bias_renorm;
+      routing.renormalize = renormalize;
+      break;
+    case Scores::sigmoid_of_chosen:
+      routing.method = Routing::topk_sigmoid;
+      break;
+    case Scores::sparse_mixer:
+      routing.method = Routing::sparse_mixer;
       break;
     case Scores::softmax_of_chosen:
       routing.method = Routing::topk_softmax;
@@ -186,21 +221,54 @@ Result<> read_windows(const AttentionRow& row, const ModelConfig& config, ModelS
     }
     case Windows::by_kind:
     case Windows::switched_by_kind:
+    case Windows::above_by_kind:
       break;
   }
   const bool switched = row.windows == Windows::switched_by_kind;
-  MORACLE_ASSIGN(const bool sliding, read(config, switched ? Flag{"use_sliding_window", false} : Flag{{}, true}));
+  const bool above = row.windows == Windows::above_by_kind;
+  MORACLE_ASSIGN(const bool asked, read(config, switched ? Flag{"use_sliding_window", false} : Flag{{}, true}));
+  const bool sliding = asked && !(above && !reader.has("sliding_window"));
+  MORACLE_ASSIGN(const std::int64_t first,
+                 read(config, above ? Number{{"max_window_layers"}, kMaxLayers, 0} : Number{{}, 0}, kMaxLayers));
   MORACLE_ASSIGN(const std::int64_t most,
                  read(config, switched ? Number{{"max_window_layers"}, 28, 0} : Number{{}, kMaxLayers}, kMaxLayers));
   MORACLE_ASSIGN(const std::vector<std::string> listed,
                  config.layer_kinds("layer_types", s.common.layers, kAttentionKinds));
+  std::int64_t pattern = above ? kMaxLayers + 1 : row.pattern.fallback;
+  if (listed.empty() && !above) {
+    MORACLE_ASSIGN(pattern, read(config, row.pattern, kMaxLayers));
+  }
   for (std::size_t l = 0; l < layers; ++l) {
-    const bool window = sliding && l % 2 == 0 && static_cast<std::int64_t>(l) < most;
+    const auto layer = static_cast<std::int64_t>(l);
+    const bool window = sliding && (layer + 1) % pattern != 0 && layer >= first && layer < most;
     s.kinds[l] = !listed.empty() ? listed[l] : std::string(window ? kSliding : kFull);
   }
   if (!sliding) return Ok{};
   MORACLE_ASSIGN(const std::int64_t window, reader.integer_or("sliding_window", row.window, 1, kMaxPositions));
   for (std::size_t l = 0; l < layers; ++l) s.windows[l] = s.kinds[l] == kSliding ? window : 0;
+  return Ok{};
+}
+
+// Heads of each layer, which share the key heads.
+Result<> read_sizes(const AttentionRow& row, const ModelConfig& config, ModelSettings& s) {
+  s.sizes.assign(static_cast<std::size_t>(s.common.layers), s.common);
+  if (row.sizes != nullptr) return row.sizes(config, s);
+  if (row.heads_by_layer.empty() || !config.reader().has(row.heads_by_layer)) return Ok{};
+  const Json& list = config.reader().json().at(std::string(row.heads_by_layer));
+  if (!list.is_array() || list.size() < s.sizes.size()) {
+    return config.error("config.range", row.heads_by_layer,
+                        "a number for each of " + std::to_string(s.sizes.size()) + " layers",
+                        list.is_array() ? std::to_string(list.size()) : list.type_name());
+  }
+  for (std::size_t l = 0; l < s.sizes.size(); ++l) {
+    const bool usable = list[l].is_number_integer() && list[l] >= 1 && list[l] <= kMaxHeads &&
+                        list[l].get<std::int64_t>() % s.common.kv_heads == 0;
+    if (!usable) {
+      return config.error("config.range", row.heads_by_layer,
+                          "multiples of num_key_value_heads = " + std::to_string(s.common.kv_heads), list[l].dump());
+    }
+    s.sizes[l].heads = list[l].get<std::int64_t>();
+  }
   return Ok{};
 }
 
@@ -225,6 +293,18 @@ Result<> read_latent(const LatentRow& row, const ModelConfig& config, ModelSetti
   return Ok{};
 }
 
+Result<> read_multipliers(const MultiplierRow& row, const ModelConfig& config, Multipliers& multipliers) {
+  const auto number = [&](std::string_view key) -> Result<float> {
+    if (key.empty()) return 1.0F;
+    return config.positive(key, 1.0, 1e6);
+  };
+  MORACLE_ASSIGN(multipliers.embedding, number(row.embedding));
+  MORACLE_ASSIGN(multipliers.residual, number(row.residual));
+  MORACLE_ASSIGN(const float logits, number(row.logits));
+  multipliers.head = 1.0F / logits;
+  return Ok{};
+}
+
 }  // namespace
 
 Result<ModelSettings> read_settings(const Architecture& row, const ModelConfig& config) {
@@ -240,6 +320,7 @@ Result<ModelSettings> read_settings(const Architecture& row, const ModelConfig& 
   }
   MORACLE_ASSIGN(s.dense, read_dense(row.dense, config, s.common.layers, s.routing.experts));
   MORACLE_TRY(read_windows(row.attention, config, s));
+  MORACLE_TRY(read_sizes(row.attention, config, s));
   MORACLE_ASSIGN(s.attention_bias, read(config, row.attention.bias));
   if (row.attention.qk_norm != QkNorm::none) {
     MORACLE_ASSIGN(s.qk_norm, read(config, row.attention.has_qk_norm));
@@ -247,6 +328,10 @@ Result<ModelSettings> read_settings(const Architecture& row, const ModelConfig& 
   if (!row.attention.clip.empty() && config.reader().has(row.attention.clip)) {
     MORACLE_ASSIGN(s.clip, config.positive(row.attention.clip, 0.0, 1e6));
   }
+  if (!row.attention.scale.empty()) {
+    MORACLE_ASSIGN(s.score_scale, config.positive(row.attention.scale, 1.0, 1e6));
+  }
+  MORACLE_TRY(read_multipliers(row.multipliers, config, s.multipliers));
   if (row.latent) MORACLE_TRY(read_latent(*row.latent, config, s));
   return s;
 }

@@ -32,12 +32,19 @@ struct NormSpec {
   std::int64_t size = 0;
   float eps = 1e-6F;
   bool one_plus = false;  // y = (1 + w) x / rms instead of w x / rms
+  bool centred = false;   // of x less its mean: a layer norm
+  bool bias = false;      // of a layer norm: "<path>.bias" is added
+
+  // Without a path there is no norm.
+  [[nodiscard]] bool exists() const { return !path.empty(); }
 };
 
 // Grouped-query attention with rotary positions.
 struct AttentionSpec {
-  LinearSpec q{}, k{}, v{}, o{};          // norms of q with element gates are over each head
+  LinearSpec q{}, k{}, v{},
+      o{};  // v's path empty: values are k's before its norm; norms of q with element gates are over each head
   std::optional<LinearSpec> head_gate{};  // [heads, hidden]: head h's values are multiplied by sigmoid of its row
+  std::optional<LinearSpec> wide_gate{};  // [heads * head_dim, hidden], with shape.wide_gate
   std::vector<NormSpec>
       qk_norm{};  // empty, or {q, k}: over each head when size is head_dim, else over the whole vector
   AttentionShape shape{};
@@ -82,6 +89,17 @@ struct DenseSpec {
 struct SharedExpertSpec {
   DenseSpec mlp{};
   LinearSpec gate{};  // [1, hidden]; path empty: none
+  float mean = 1.0F;  // what the sum is multiplied by
+};
+
+// Norms of a feed-forward whose dense part and routed experts each read the residual stream through a norm of their
+// own, and give through one: y = shared_behind(mlp(x)) + routed_behind(experts(experts(h))), with x = post_norm(h).
+struct ApartSpec {
+  std::string router{};        // tensor [hidden]: the router reads h / rms * this / sqrt(hidden)
+  std::string expert_scale{};  // tensor [experts]: weights are multiplied by it
+  NormSpec experts{};
+  NormSpec routed_behind{};
+  NormSpec shared_behind{};
 };
 
 struct MoeSpec {
@@ -92,14 +110,32 @@ struct MoeSpec {
   ExpertsRef experts{};
   ActivationSpec activation{};
   std::optional<SharedExpertSpec> shared{};
+  std::optional<ApartSpec> apart{};  // with `shared`
   bool bias = false;  // of router and experts: must be stored; those that are stored unasked are used as well
 };
 
+// h += mixer_norm(mixer(input_norm(h))), then h += feed_forward_norm(feed_forward(post_norm(h))). Norms that do not
+// exist leave what they are of. Parallel: both parts read input_norm(h), and there is no post_norm.
 struct LayerSpec {
+  std::string path{};  // "model.layers.0"
   NormSpec input_norm{};
   MixerSpec mixer{};
+  NormSpec mixer_norm{};
   NormSpec post_norm{};
   std::variant<DenseSpec, MoeSpec> feed_forward{};
+  NormSpec feed_forward_norm{};
+  bool parallel = false;
+  std::string scalar{};  // tensor [1] that the residual stream is multiplied by behind the layer; empty: none
+};
+
+// Constants that numbers are multiplied by.
+struct Multipliers {
+  float embedding = 1.0F;
+  float residual = 1.0F;   // of what each part adds
+  float head = 1.0F;       // of the logits
+  float logit_cap = 0.0F;  // logits become cap tanh(logit / cap); 0: they stay
+
+  bool operator==(const Multipliers&) const = default;
 };
 
 // Tensors that an architecture's checkpoints hold and its text model does not need, beyond what is known by the module
@@ -115,6 +151,7 @@ struct ModelSpec {
   LinearSpec embedding{};  // rows are tokens: out = vocabulary, in = hidden
   LinearSpec head{};       // of the same shape; path empty: tied to the embedding
   NormSpec final_norm{};
+  Multipliers multipliers{};
   std::vector<LayerSpec> layers{};
   std::vector<RopeSpec> ropes{};
   IgnoredTensors ignored{};

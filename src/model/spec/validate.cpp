@@ -27,6 +27,10 @@ constexpr std::array kMembers{
     Member{"head_dim", {"head_dim"}},
     Member{"window", {"sliding_window"}},
     Member{"clip", {"clip_qkv"}},
+    Member{"scale", {"attention_multiplier"}},
+    Member{"embedding_scale", {"embedding_multiplier"}},
+    Member{"residual_scale", {"residual_multiplier"}},
+    Member{"logit_scale", {"logits_scaling", "logit_scale"}},
     Member{"rotary_dims", {"partial_rotary_factor", "partial_rotary_factors", "rope_parameters"}},
     Member{"inv_freq", {"rope_parameters", "rope_scaling", "rope_theta"}},
     Member{"qk_nope_head_dim", {"qk_nope_head_dim"}},
@@ -95,6 +99,8 @@ Result<> validate(const AttentionSpec& spec, const ModelSpec& model) {
                       "0 to " + std::to_string(kMaxPositions), std::to_string(shape.window)));
   MORACLE_TRY(require(std::isfinite(shape.clip) && shape.clip >= 0.0F, "clip", "a finite number from 0",
                       fmt::format("{}", shape.clip)));
+  MORACLE_TRY(require(std::isfinite(shape.scale) && shape.scale >= 0.0F, "scale", "a finite number from 0",
+                      fmt::format("{}", shape.scale)));
   for (const NormSpec& norm : spec.qk_norm) MORACLE_TRY(validate(norm));
   return spec.rope ? require_rotary(model, *spec.rope, shape.head_dim, "dimensions") : Result<>(Ok{});
 }
@@ -150,7 +156,9 @@ Result<> validate(const MoeSpec& spec) {
 Result<> validate(const LayerSpec& spec, const ModelSpec& model) {
   MORACLE_TRY(validate(spec.input_norm));
   MORACLE_TRY(std::visit([&](const auto& mixer) { return validate(mixer, model); }, spec.mixer));
+  MORACLE_TRY(validate(spec.mixer_norm));
   MORACLE_TRY(validate(spec.post_norm));
+  MORACLE_TRY(validate(spec.feed_forward_norm));
   return std::visit([](const auto& feed_forward) { return validate(feed_forward); }, spec.feed_forward);
 }
 
@@ -162,6 +170,9 @@ Result<> validate(const ModelSpec& spec) {
   MORACLE_TRY(require_within(spec.info.vocab_size, kMaxVocabulary, "vocabulary"));
   MORACLE_TRY(require_within(spec.info.max_context, kMaxPositions, "max_positions"));
   MORACLE_TRY(validate(spec.final_norm));
+  MORACLE_TRY(require_positive(spec.multipliers.embedding, "embedding_scale"));
+  MORACLE_TRY(require_positive(spec.multipliers.residual, "residual_scale"));
+  MORACLE_TRY(require_positive(spec.multipliers.head, "logit_scale"));
   for (const RopeSpec& rope : spec.ropes) MORACLE_TRY(validate(rope));
   for (const LayerSpec& layer : spec.layers) MORACLE_TRY(validate(layer, spec));
   return Ok{};
