@@ -23,6 +23,8 @@ struct FamilyFixture {
 };
 const std::map<std::string, FamilyFixture>& families_held() {
   static const std::map<std::string, FamilyFixture> kAll{
+      {"afmoe", {"afmoe"}},
+      {"cohere2_moe", {"cohere2_moe"}},
       {"deepseek_v2", {"deepseek_v2-groups"}},
       {"deepseek_v3", {"deepseek_v3-direct"}},
       {"kimi_k2", {"deepseek_v3-direct", "kimi_k2"}},
@@ -39,6 +41,18 @@ const std::map<std::string, FamilyFixture>& families_held() {
       {"qwen3_5_moe", {"qwen3_5_moe"}},
       {"qwen3_vl_moe", {"qwen3_vl_moe-text"}},
       {"step3p5", {"step3p5-parameters"}},
+      {"step3p7", {"step3p5-parameters", "step3p7"}},
+      {"deepseek_v32", {"deepseek_v32"}},
+      {"dots1", {"dots1"}},
+      {"ernie4_5_moe", {"ernie4_5_moe"}},
+      {"exaone_moe", {"exaone_moe"}},
+      {"flex_olmo", {"flex_olmo"}},
+      {"gemma4", {"gemma4", "gemma4"}},
+      {"glm_moe_dsa", {"glm_moe_dsa"}},
+      {"hunyuan_v1_moe", {"hunyuan_v1_moe"}},
+      {"laguna", {"laguna-elements"}},
+      {"mistral4", {"mistral4"}},
+      {"solar_open", {"solar_open"}},
   };
   return kAll;
 }

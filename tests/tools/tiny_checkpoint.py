@@ -5,9 +5,10 @@ Used by the family_*.py scripts beside this file. Needs torch and transformers (
 """
 import json
 import pathlib
+import tempfile
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 FAMILIES = pathlib.Path(__file__).resolve().parent.parent / "data" / "families"
@@ -17,6 +18,9 @@ GREEDY_STEPS = 8
 # Sizes that every tiny model shares; a family adds its own keys.
 SIZES = dict(hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, vocab_size=VOCABULARY,
              max_position_embeddings=512, bos_token_id=0, eos_token_id=1, pad_token_id=None)
+
+# Those of families whose checkpoint says enough at half of that.
+SMALL = SIZES | dict(hidden_size=32, num_hidden_layers=2, head_dim=16)
 
 # Of every transformers configuration; says nothing about the model.
 IRRELEVANT = ("architectures", "chunk_size_feed_forward", "id2label", "is_encoder_decoder", "label2id", "output_attentions",
@@ -44,11 +48,12 @@ def fill(model, seed, columns=lambda name, tensor: tensor.shape[-1]):
             tensor.copy_(value.bfloat16().float())
 
 
-def build(config, seed, **options):
+def build(config, seed, model_class=None, **options):
     """A model in fp32 with plain attention, so that nothing is computed in another order or width."""
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(1)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
+    make = AutoModelForCausalLM.from_config if model_class is None else model_class._from_config
+    model = make(config, dtype=torch.float32, attn_implementation="eager").eval()
     fill(model, seed, **options)
     return model
 
@@ -82,6 +87,25 @@ def stored(model, dtype=torch.bfloat16):
     """The model's tensors as it holds them, experts stacked; fp32 where a model insists on it."""
     return {name: tensor.contiguous() if "correction_bias" in name else tensor.to(dtype).contiguous()
             for name, tensor in model.state_dict().items()}
+
+
+def saved(model):
+    """The configuration and the tensors as save_pretrained writes them: in the publisher's spelling."""
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        folder = pathlib.Path(folder)
+        tensors = {name: tensor.contiguous() if name.endswith(("e_score_correction_bias", "expert_bias"))
+                   else tensor.to(torch.bfloat16).contiguous()
+                   for file in folder.glob("*.safetensors") for name, tensor in load_file(file).items()}
+        config = json.loads((folder / "config.json").read_text())
+    return {key: value for key, value in config.items() if key not in IRRELEVANT} | {"dtype": "bfloat16"}, tensors
+
+
+def write_saved(name, config, seed, model_class=None):
+    """A random model of the configuration, with the logits of two prompts."""
+    model = build(config, seed, model_class)
+    keys, tensors = saved(model)
+    write(name, keys, tensors, reference(model, seed + 1))
 
 
 def take_apart(tensors, gate="gate_proj", up="up_proj", down="down_proj"):

@@ -5,20 +5,36 @@
 
 // One line an architecture.
 #define MORACLE_ARCHITECTURES(ROW) \
+  ROW(kAfmoe)                      \
+  ROW(kCohere2Moe)                 \
   ROW(kDeepseekV2)                 \
   ROW(kDeepseekV3)                 \
+  ROW(kDeepseekV32)                \
+  ROW(kDots1)                      \
+  ROW(kErnie45Moe)                 \
+  ROW(kExaoneMoe)                  \
+  ROW(kFlexOlmo)                   \
+  ROW(kGemma4)                     \
   ROW(kGlm4Moe)                    \
   ROW(kGlm4MoeLite)                \
+  ROW(kGlmMoeDsa)                  \
   ROW(kGptOss)                     \
+  ROW(kGraniteMoe)                 \
+  ROW(kHunyuanV1Moe)               \
   ROW(kHyV3)                       \
+  ROW(kLaguna)                     \
+  ROW(kLlama4)                     \
   ROW(kMinimaxM2)                  \
+  ROW(kMistral4)                   \
   ROW(kMixtral)                    \
   ROW(kOlmoe)                      \
+  ROW(kPhimoe)                     \
   ROW(kQwen2Moe)                   \
   ROW(kQwen35Moe)                  \
   ROW(kQwen3Moe)                   \
   ROW(kQwen3Next)                  \
   ROW(kQwen3VlMoe)                 \
+  ROW(kSolarOpen)                  \
   ROW(kStep3p5)
 
 namespace moracle {

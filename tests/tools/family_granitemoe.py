@@ -1,0 +1,12 @@
+#!/usr/bin/env python3
+"""Writes the tiny Granite MoE checkpoint: family_granitemoe.py"""
+from transformers import GraniteMoeConfig
+
+import tiny_checkpoint as tiny
+
+SHARED = {key: value for key, value in tiny.SMALL.items() if key != "head_dim"} | dict(
+    intermediate_size=32, num_local_experts=4, num_experts_per_tok=2, embedding_multiplier=3.0, logits_scaling=4.0,
+    residual_multiplier=0.5, attention_multiplier=0.25)
+
+if __name__ == "__main__":
+    tiny.write_saved("granitemoe", GraniteMoeConfig(**SHARED, attention_bias=True, tie_word_embeddings=True), 371)
