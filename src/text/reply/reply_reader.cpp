@@ -160,7 +160,7 @@ void ReplyReader::scan(const Emit& emit, bool last) {
     const std::string before = held_.substr(0, none ? held_.size() - (last ? 0 : keep) : at);
     const std::size_t left = before.empty() ? 0 : plain(before, emit);
     held_.erase(0, before.size() - left);
-    if (left > 0) continue;  // other marks count there
+    if (left > 0 || ended()) continue;  // other marks count there, or none
     if (none) return;
     held_.erase(0, found.size());
     apply(found, emit);

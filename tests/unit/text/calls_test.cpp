@@ -338,6 +338,13 @@ TEST(ReplyCalls, QuotedMarksInProseStayProse) {
   EXPECT_EQ(told.calls.size(), 1U);
 }
 
+TEST(ReplyCalls, NothingFollowsTheLastCallThatMayBe) {
+  const Reply reply = read_cut({.format = format_of("gemma"), .max_calls = 1}, "<|tool_call>call:now{}<|\"|>x");
+  EXPECT_EQ(reply.answer, "") << "a mark that was found before the call ended";
+  ASSERT_EQ(reply.calls.size(), 1U);
+  EXPECT_EQ(reply.calls[0].arguments, "{}");
+}
+
 TEST(ReplyCalls, MarksInStringsAreContent) {
   const std::string words = "</tool_call><tool_call></parameter></think>";
   const Reply reply =
