@@ -33,6 +33,10 @@ WARPGROUP_PRODUCTS = {  # by Operand
 }
 WARP_PRODUCT = "HMMA.16816.F32.BF16"
 WARP_KERNELS = ("gemm", "multiply_tiles", "attend_sections", "attend_tiles", "attend_latents")
+GROUP_KERNELS = {  # of bf16: further instructions
+    "multiply_products": ("UTMALDG.*", "USETMAXREG.DEALLOC*", "USETMAXREG.TRY_ALLOC*"),
+    "attend_products": ("LDGSTS.*", "USETMAXREG.DEALLOC*", "USETMAXREG.TRY_ALLOC*"),
+}
 F16_KINDS, F16_PRODUCT = ("mxfp4_row",), "HMMA.16816.F32"  # RecordForm::nibbles
 
 FUNCTION = re.compile(r"\s*Function : (\S+)")
@@ -110,6 +114,8 @@ def promise_of(name):
     if kernel == "stream_experts":
         kind = re.search(r"RecordKind::(\w+)", name)[1]
         return F16_PRODUCT if kind in F16_KINDS else WARP_PRODUCT, ("UBLKCP.S.G",)
+    if kernel in GROUP_KERNELS:
+        return WARPGROUP_PRODUCTS["bf16"], GROUP_KERNELS[kernel]
     return (WARP_PRODUCT if kernel in WARP_KERNELS else None), ()
 
 
