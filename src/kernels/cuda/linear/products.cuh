@@ -85,6 +85,10 @@ class ProductBlock {
       : args_(args), base_((memory + 1023) & ~1023U) {}
 
   __device__ void run() {
+    if (threadIdx.x == 32) {
+      prefetch_map(args_.inputs);
+      for (int part = 0; part < args_.count; ++part) prefetch_map(args_.codes[part]);
+    }
     if (threadIdx.x == 0) {
       for (int stage = 0; stage < kStages; ++stage) {
         init_barrier(full(stage), 1);
@@ -154,6 +158,9 @@ class ProductBlock {
   }
   [[nodiscard]] __device__ std::uint32_t empty(int stage) const { return full(stage) + 8 * kStages; }
 
+  static __device__ __forceinline__ void prefetch_map(const CUtensorMap& map) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+  }
   static __device__ __forceinline__ void copy_box(std::uint32_t to, const CUtensorMap& map, int byte, int row,
                                                   std::uint32_t barrier) {
     asm volatile(
@@ -392,30 +399,41 @@ class ProductBlock {
     const LinearMatrix& of = args_.matrices[tile.part];
     const auto ranks = static_cast<int>(gridDim.y);
     constexpr int kConsumers = kProductThreads - 128;
-    for (int i = rank() * kConsumers + static_cast<int>(threadIdx.x) - 128; i < Plan::kTokens * kProductRows;
+    constexpr int kFours = kProductRows / 4;  // of a token
+    for (int i = rank() * kConsumers + static_cast<int>(threadIdx.x) - 128; i < Plan::kTokens * kFours;
          i += ranks * kConsumers) {
-      const int token = tile.token + i / kProductRows;
-      const int row = i % kProductRows;
+      const int token = tile.token + i / kFours;
+      const int row = i % kFours * 4;
       if (token >= args_.tokens || tile.row + row >= of.matrix.rows) continue;
       const std::uint32_t at = out_of(0) + static_cast<std::uint32_t>(row / kOutColumns) * Plan::kBoxBytes +
-                               box_place(i / kProductRows, row % kOutColumns);
-      float found[kMostProductRanks];
+                               box_place(i / kFours, row % kOutColumns);
+      float4 found[kMostProductRanks];
 #pragma unroll
       for (int other = 0; other < kMostProductRanks; ++other)
-        found[other] = other < ranks ? load_of_rank(at, other) : 0.0F;
-      float sum = 0.0F;
+        found[other] = other < ranks ? load_of_rank(at, other) : float4{};
+      float4 sum{bias_of(of, tile.row + row), bias_of(of, tile.row + row + 1), bias_of(of, tile.row + row + 2),
+                 bias_of(of, tile.row + row + 3)};
 #pragma unroll
-      for (const float each : found) sum += each;
-      of.out[static_cast<std::int64_t>(token) * of.matrix.rows + tile.row + row] = sum + bias_of(of, tile.row + row);
+      for (const float4& each : found) {
+        sum.x += each.x;
+        sum.y += each.y;
+        sum.z += each.z;
+        sum.w += each.w;
+      }
+      // Rows are a multiple of four.
+      *reinterpret_cast<float4*>(of.out + static_cast<std::int64_t>(token) * of.matrix.rows + tile.row + row) = sum;
     }
     cluster.sync();  // a block's sums stay until all have read them
   }
-  static __device__ __forceinline__ float load_of_rank(std::uint32_t at, int rank) {
+  static __device__ __forceinline__ float4 load_of_rank(std::uint32_t at, int rank) {
     std::uint32_t there = 0;
-    float value = 0.0F;
+    float4 four;
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(rank));
-    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(there) : "memory");
-    return value;
+    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(four.x), "=f"(four.y), "=f"(four.z), "=f"(four.w)
+                 : "r"(there)
+                 : "memory");
+    return four;
   }
 
   const ProductArgs& args_;
