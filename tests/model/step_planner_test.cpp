@@ -33,7 +33,7 @@ class StepPlannerTest : public ::testing::Test {
 
 // A second's worth of a prompt at 100 tokens a second; while somebody waits for their next token, a tenth of that.
 TEST_F(StepPlannerTest, APromptTakesLongerStepsWhereNobodyDecodes) {
-  const SchedulerOptions options{.step_ms = 100, .min_prefill = 1};
+  const SchedulerOptions options{.step_ms = 100, .min_prefill = 1, .max_prefill = 512};
   const PrefixReuse prefixes(*loaded_.model, options);
   const StepPlanner planner(options, prefixes);
   ScheduledSequence prompt(1, {.prompt = std::vector<std::int32_t>(120, 1)}, sink_);
