@@ -36,7 +36,6 @@ class DequantizeBaseline {
   ThreadPool* pool_;
   int bits_ = 4;
   float zero_ = 8;
-  std::int64_t groups_of_expert_ = 0;
   std::int64_t bytes_of_expert_ = 0;
   std::int64_t group_[3] = {};  // of gate, up, down
   std::vector<float> table_;    // empty for integers
