@@ -408,10 +408,7 @@ class PagedAttention {
     for (std::int64_t i = 0; i < dim; ++i) out[i] *= gate_of(gates[i]);
   }
 
-  float gate_of(float x) const {
-    if (!shape_.softplus_gates) return 1.0F / (1.0F + std::exp(-x));
-    return x > 20.0F ? x : std::log1p(std::exp(x));
-  }
+  float gate_of(float x) const { return shape_.softplus_gates ? softplus(x) : sigmoid(x); }
 
   void merge(const Section& section, const Buffers& buffers, const Sums& sums) const {
     const Tile& tile = *section.tile;

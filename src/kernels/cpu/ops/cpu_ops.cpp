@@ -169,7 +169,7 @@ void CpuOps::add(const RunContext& context, const AddArgs& args) const {
 void CpuOps::add_gated(const RunContext& context, const AddGatedArgs& args) const {
   const std::int64_t cols = args.cols;
   for_rows(context.pool(), args.rows, [&](std::int64_t row) {
-    vector_.scale(1.0F / (1.0F + std::exp(-args.gate[row])), args.x + row * cols, cols);
+    vector_.scale(sigmoid(args.gate[row]), args.x + row * cols, cols);
     vector_.add(args.x + row * cols, args.sum + row * cols, cols);
   });
 }

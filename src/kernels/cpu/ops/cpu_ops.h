@@ -2,6 +2,8 @@
 // own row alone and is summed in one fixed order: the same bits for any batch and any number of threads.
 #pragma once
 
+#include <cmath>
+
 #include "kernels/ops.h"
 #include "kernels/vector/vector_ops.h"
 
@@ -31,6 +33,13 @@ class CpuOps final : public Ops {
 
   const VectorOps& vector_;
 };
+
+inline float sigmoid(float x) {
+  return 1.0F / (1.0F + std::exp(-x));
+}
+inline float softplus(float x) {
+  return x > 20.0F ? x : std::log1p(std::exp(x));
+}
 
 // Tokens that one task of an elementwise loop takes: enough to outweigh handing it out.
 inline constexpr std::int64_t kTokenTile = 8;

@@ -20,14 +20,6 @@ constexpr std::int64_t kChannelTile = 256;
 
 constexpr float kNormEpsilon = 1e-6F;  // inside the root of the l2 norms of q and k
 
-float sigmoid(float x) {
-  return 1.0F / (1.0F + std::exp(-x));
-}
-
-float softplus(float x) {
-  return x > 20.0F ? x : std::log1p(std::exp(x));
-}
-
 // One call.
 class DeltaRule {
  public:

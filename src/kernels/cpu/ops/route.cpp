@@ -19,12 +19,8 @@ std::int64_t scratch_floats(const RouteArgs& args) {
   return 2 * (std::int64_t{args.shape.experts} + args.shape.groups);
 }
 
-float sigmoid(float x) {
-  return 1.0F / (1.0F + std::exp(-x));
-}
-
 float sqrt_softplus(float x) {
-  return std::sqrt(x > 20.0F ? x : std::log1p(std::exp(x)));
+  return std::sqrt(softplus(x));
 }
 
 void softmax(std::span<const float> in, std::span<float> out) {
