@@ -26,10 +26,6 @@ Result<> leave_indexer(const ModelConfig& config, const TensorClaims& /*claims*/
   return Ok{};
 }
 
-constexpr MoeRow kMoe{.correction = {".gate.e_score_correction_bias"},
-                      .intermediate = {{"moe_intermediate_size"}, 2048}};
-constexpr SharedRow kShared{.path = {".shared_experts"}, .count = {{"n_shared_experts"}, 1, 0}};
-
 }  // namespace
 
 // transformers' DeepseekV32Config.
@@ -51,8 +47,8 @@ constexpr Architecture kDeepseekV32{
                .top_groups = 4,
                .factor_key = "routed_scaling_factor",
                .factor = 2.5},
-    .moe = kMoe,
-    .shared = kShared,
+    .moe = {.correction = {".gate.e_score_correction_bias"}, .intermediate = {{"moe_intermediate_size"}, 2048}},
+    .shared = {.path = {".shared_experts"}, .count = {{"n_shared_experts"}, 1, 0}},
     .dense = {.layers = DenseLayers::by_kind,
               .intermediate = {{"intermediate_size"}, 18432},
               .first = {{"first_k_dense_replace"}, 3, 0}},
@@ -60,30 +56,21 @@ constexpr Architecture kDeepseekV32{
     .draft_layers = true,
     .hook = leave_indexer};
 
-// transformers' GlmMoeDsaConfig.
-constexpr Architecture kGlmMoeDsa{
-    .model_types = {"glm_moe_dsa"},
-    .common = {.hidden = 6144,
-               .layers = 78,
-               .heads = 64,
-               .head_dim = 64,
-               .vocabulary = 154880,
-               .max_positions = 202752,
-               .norm_eps = 1e-5},
-    .latent = LatentRow{.q_lora_rank = 2048, .qk_nope_head_dim = 192, .v_head_dim = 256},
-    .router = {.scores = Scores::sigmoid,
-               .experts = {{"n_routed_experts", "num_local_experts"}, 256},
-               .top_k = {{"num_experts_per_tok"}, 8},
-               .grouped = true,
-               .factor_key = "routed_scaling_factor",
-               .factor = 2.5},
-    .moe = kMoe,
-    .shared = kShared,
-    .dense = {.layers = DenseLayers::by_kind,
-              .intermediate = {{"intermediate_size"}, 12288},
-              .first = {{"first_k_dense_replace"}, 3, 0}},
-    .demands = {{{"mlp_bias", false}, {"scoring_func", "sigmoid"}, {"topk_method", "noaux_tc"}, {"moe_layer_freq", 1}}},
-    .draft_layers = true,
-    .hook = leave_indexer};
+// transformers' GlmMoeDsaConfig: the same layers of other sizes, whose experts are in one group.
+constexpr Architecture kGlmMoeDsa = [] {
+  Architecture row = kDeepseekV32;
+  row.model_types = {"glm_moe_dsa"};
+  row.common = {.hidden = 6144,
+                .layers = 78,
+                .heads = 64,
+                .head_dim = 64,
+                .vocabulary = 154880,
+                .max_positions = 202752,
+                .norm_eps = 1e-5};
+  row.latent = LatentRow{.q_lora_rank = 2048, .qk_nope_head_dim = 192, .v_head_dim = 256};
+  row.router.groups = row.router.top_groups = 1;
+  row.dense.intermediate.fallback = 12288;
+  return row;
+}();
 
 }  // namespace moracle
