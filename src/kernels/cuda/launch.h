@@ -37,9 +37,8 @@ bool are_few(const LinearArgs& linear);
 void launch_few(const LinearArgs& linear, const FormedInputs& inputs, cudaStream_t stream);
 // Where columns of formed inputs lie.
 struct InputOrder {
-  bool nibbles = false;  // of 8 columns, each of the first four is followed by that four further: 4-bit codes' pairs
-  bool fragments =
-      false;  // of 64, as warpgroup products take the fragments of weights that lanes make of 16 neighbours
+  bool nibbles = false;    // of 8, the first four each before that four further: pairs of 4-bit codes
+  bool fragments = false;  // of 64, as fragments of weights have them that lanes make of 16 neighbours
 };
 // Linears of several tokens, of codes that bf16 holds and scales of 64 columns or more.
 inline constexpr int kMostRounded = 16;  // tokens whose inputs may be rounded within

@@ -24,6 +24,13 @@ __device__ __forceinline__ std::uint32_t pack_bf16(float low, float high) {
   return packed;
 }
 
+// Of two bf16 numbers each.
+__device__ __forceinline__ std::uint32_t mul_bf16x2(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t product = 0;
+  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+  return product;
+}
+
 __device__ __forceinline__ std::uint32_t shared_address(const void* at) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(at));
 }

@@ -230,7 +230,7 @@ class Consumer {
         if (rows.any[half] && 8 * i < shape.head_dim) two = *reinterpret_cast<const float2*>(from + 8 * i);
         const auto to =
             static_cast<std::uint32_t>(i / 8 * kPanelBytes + row * 128 + ((i % 8 ^ row % 8) << 4) + part * 4);
-        asm volatile("st.shared.u32 [%0], %1;" ::"r"(ring_.queries() + to), "r"(pack_bf16x2(two.x, two.y)) : "memory");
+        asm volatile("st.shared.u32 [%0], %1;" ::"r"(ring_.queries() + to), "r"(pack_bf16(two.x, two.y)) : "memory");
       }
     }
     fence_proxy_async();
@@ -310,7 +310,7 @@ class Consumer {
         scores[i] = power_of_two(fmaf(scores[i], scale, -shift));
         scores[i + 1] = power_of_two(fmaf(scores[i + 1], scale, -shift));
         sum += scores[i] + scores[i + 1];
-        weights[i / 8][i / 4 % 2 * 2 + half] = pack_bf16x2(scores[i], scores[i + 1]);
+        weights[i / 8][i / 4 % 2 * 2 + half] = pack_bf16(scores[i], scores[i + 1]);
       }
       maximum_[half] = maximum;
       sum_[half] = fmaf(sum_[half], factor, sum);

@@ -77,7 +77,7 @@ struct HeldInputs {
     constexpr bool kHalves = record_form(Code::kKind).nibbles;  // StreamedE2m1
     if constexpr (Plan::kInput != InputKind::bf16)
       return numbers_of<Plan::kInput, kHalves>(first * inverse, second * inverse, kFactor);
-    return pack_bf16x2(first * kFactor, second * kFactor);
+    return pack_bf16(first * kFactor, second * kFactor);
   }
 
   // From a row that other blocks pass on, its scales behind it.

@@ -162,11 +162,5 @@ __device__ __forceinline__ std::uint32_t pack_e4m3x2(float low, float high) {
   asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(v) : "f"(high), "f"(low));
   return v;
 }
-// Two f32 rounded to bf16, the first in the low half.
-__device__ __forceinline__ std::uint32_t pack_bf16x2(float low, float high) {
-  std::uint32_t v;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(high), "f"(low));
-  return v;
-}
 
 }  // namespace moracle::cuda

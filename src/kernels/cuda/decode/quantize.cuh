@@ -22,12 +22,12 @@ template <InputKind kInput, bool kHalves = false>
 __device__ __forceinline__ std::uint32_t numbers_of(float first, float second, float factor) {
   static_assert(kInput != InputKind::int8_tensor, "values may lie beyond the codes");
   if constexpr (kInput == InputKind::int8_token)
-    return pack_bf16x2(nearest_integer(first) * factor, nearest_integer(second) * factor);
+    return pack_bf16(nearest_integer(first) * factor, nearest_integer(second) * factor);
   std::uint32_t halves = 0;
   asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<std::uint16_t>(pack_e4m3x2(first, second))));
   if constexpr (kHalves) return halves;
   const float2 two = __half22float2(*reinterpret_cast<const __half2*>(&halves));
-  return pack_bf16x2(two.x * factor, two.y * factor);
+  return pack_bf16(two.x * factor, two.y * factor);
 }
 
 // By a warp: `kCols` f32 to numbers of codes in bf16, and their scales. kPassed: they come from other blocks, word by

@@ -14,11 +14,6 @@ __device__ __forceinline__ std::uint32_t add_bf16x2(std::uint32_t a, std::uint32
   asm("add.rn.bf16x2 %0, %1, %2;" : "=r"(sum) : "r"(a), "r"(b));
   return sum;
 }
-__device__ __forceinline__ std::uint32_t mul_bf16x2(std::uint32_t a, std::uint32_t b) {
-  std::uint32_t product = 0;
-  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
-  return product;
-}
 __device__ __forceinline__ std::uint32_t fma_bf16x2(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
   std::uint32_t sum = 0;
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(b), "r"(c));
@@ -140,7 +135,7 @@ template <>
 struct ScaledWeights<RecordKind::int4_f16> {
   static __device__ __forceinline__ void decode(Fragments& to, const uint4 (&words)[1], uint2 scales) {
     const float2 both = __half22float2(*reinterpret_cast<const __half2*>(&scales.x));
-    decode_scaled_int4(to, words[0], pack_bf16x2(both.x, both.x), pack_bf16x2(both.y, both.y));
+    decode_scaled_int4(to, words[0], pack_bf16(both.x, both.x), pack_bf16(both.y, both.y));
   }
 };
 

@@ -34,11 +34,14 @@ inline unsigned list_matrices(const LinearArgs& linear, int block_rows, LinearMa
 }
 
 // The matrix that a block has rows of.
+__device__ __forceinline__ int part_of_block(const LinearMatrix (&matrices)[kMostFused], int count, int block) {
+  int own = 0;
+  while (own + 1 < count && block >= matrices[own + 1].first_block) ++own;
+  return own;
+}
 __device__ __forceinline__ const LinearMatrix& matrix_of_block(const LinearMatrix (&matrices)[kMostFused], int count,
                                                                unsigned block) {
-  int own = 0;
-  while (own + 1 < count && static_cast<int>(block) >= matrices[own + 1].first_block) ++own;
-  return matrices[own];
+  return matrices[part_of_block(matrices, count, static_cast<int>(block))];
 }
 
 }  // namespace moracle::cuda

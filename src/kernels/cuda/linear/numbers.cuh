@@ -28,11 +28,6 @@ __device__ __forceinline__ std::uint32_t subtract_bf16x2(std::uint32_t a, std::u
   asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(difference) : "r"(a), "r"(b));
   return difference;
 }
-__device__ __forceinline__ std::uint32_t multiply_bf16x2(std::uint32_t a, std::uint32_t b) {
-  std::uint32_t product = 0;
-  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
-  return product;
-}
 
 // Two of a lane's 16 numbers of a row, exact: of columns 2 pair and 2 pair + 1, of 4-bit codes as they are interleaved.
 template <class Code>
@@ -50,7 +45,7 @@ __device__ __forceinline__ std::uint32_t number_pair(const std::uint32_t (&words
   } else if constexpr (Code::kCode == DeviceCode::e4m3) {
     const std::uint32_t high = __byte_perm(words[pair / 2], 0, pair % 2 == 0 ? 0x1404U : 0x3424U);
     constexpr std::uint32_t kBias = 0x7B807B80U;  // 2^120, from an exponent's bias of 7 to 127
-    return multiply_bf16x2((high & 0x80008000U) | (high & 0x7F007F00U) >> 4U, kBias);
+    return mul_bf16x2((high & 0x80008000U) | (high & 0x7F007F00U) >> 4U, kBias);
   } else {
     return words[pair];
   }

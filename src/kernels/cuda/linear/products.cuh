@@ -124,8 +124,7 @@ class ProductBlock {
   [[nodiscard]] __device__ int token_tiles() const { return (args_.tokens + Plan::kTokens - 1) / Plan::kTokens; }
   [[nodiscard]] __device__ Tile tile_of(int item) const {
     const int block = item / token_tiles();
-    int part = 0;
-    while (part + 1 < args_.count && block >= args_.matrices[part + 1].first_block) ++part;
+    const int part = part_of_block(args_.matrices, args_.count, block);
     return {part, (block - args_.matrices[part].first_block) * kProductRows, item % token_tiles() * Plan::kTokens};
   }
   // Slices of a tile: [first, end), of this block's rank.
@@ -143,7 +142,6 @@ class ProductBlock {
       stage = 0;
       phase ^= 1U;
     }
-    [[nodiscard]] __device__ __forceinline__ int before() const { return stage == 0 ? kStages - 1 : stage - 1; }
   };
   [[nodiscard]] __device__ std::uint32_t inputs(int stage) const {
     return base_ + static_cast<std::uint32_t>(stage) * Plan::kStageBytes;

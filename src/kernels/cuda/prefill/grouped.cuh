@@ -338,11 +338,11 @@ class GroupedBlock {
         store_shared_4(to + i * kNext, exchange(activated(four[0], four[2]) * kForm.input_factor,
                                                 activated(four[1], four[3]) * kForm.input_factor));
       } else if (i % 2 == 0) {
-        before[0] = pack_bf16x2(four[0], four[1]);
-        before[1] = pack_bf16x2(four[2], four[3]);
+        before[0] = pack_bf16(four[0], four[1]);
+        before[1] = pack_bf16(four[2], four[3]);
       } else {
-        store_blocks(to + (i - 1) * kNext, before[0], before[1], pack_bf16x2(four[0], four[1]),
-                     pack_bf16x2(four[2], four[3]));
+        store_blocks(to + (i - 1) * kNext, before[0], before[1], pack_bf16(four[0], four[1]),
+                     pack_bf16(four[2], four[3]));
       }
     }
   }
@@ -362,7 +362,7 @@ class GroupedBlock {
   [[nodiscard]] static __device__ __forceinline__ std::uint32_t exchange(float first, float second) {
     const bool odd = lane_of_warp() / 4 % 2 != 0;
     const float other = __shfl_xor_sync(0xFFFFFFFFU, odd ? first : second, 4);
-    return odd ? pack_bf16x2(other, second) : pack_bf16x2(first, other);
+    return odd ? pack_bf16(other, second) : pack_bf16(first, other);
   }
 
   const GroupedArgs& args_;

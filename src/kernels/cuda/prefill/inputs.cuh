@@ -52,7 +52,7 @@ __device__ __forceinline__ void permute_row(const float* from, std::uint16_t* co
 #pragma unroll
     for (int lane = 0; lane < 4; ++lane) {
       const float2 two = __ldg(reinterpret_cast<const float2*>(from + first_column(i) + lane * 8));
-      words[lane] = pack_bf16x2(two.x * factor, two.y * factor);
+      words[lane] = pack_bf16(two.x * factor, two.y * factor);
     }
     to[i] = make_uint4(words[0], words[1], words[2], words[3]);
   }
@@ -181,8 +181,8 @@ __device__ __forceinline__ void quantize_row(const QuantizeArgs& args, int row) 
       for (int lane = 0; lane < 4; ++lane) {
         const InputScale& own = scales[lane / 2];
         const float times = args.factor * (group > 0 ? own.scale : 1.0F);
-        words[lane] = pack_bf16x2(decode_bf16(input_code(args.kind, x[lane].x, own)) * times,
-                                  decode_bf16(input_code(args.kind, x[lane].y, own)) * times);
+        words[lane] = pack_bf16(decode_bf16(input_code(args.kind, x[lane].x, own)) * times,
+                                decode_bf16(input_code(args.kind, x[lane].y, own)) * times);
       }
       reinterpret_cast<uint4*>(to)[i] = make_uint4(words[0], words[1], words[2], words[3]);
     }
