@@ -23,8 +23,8 @@ SOURCES = pathlib.Path(__file__).resolve().parent.parent / "src"
 ENUMS = {
     "RecordKind": "kernels/args/matrix.h",
     "InputKind": "kernels/args/matrix.h",
-    "Operand": "kernels/cuda/decode/records.h",
-    "Epilogue": "kernels/cuda/prefill/launch.cuh",
+    "Operand": "kernels/cuda/common/tile_layout.h",
+    "Epilogue": "kernels/cuda/sm90/prefill/launch.cuh",
 }
 WARPGROUP_PRODUCTS = {  # by Operand
     "bf16": "HGMMA.64x*x16.F32.BF16",

@@ -2,6 +2,6 @@
 #pragma once
 
 #include "kernels/cpu/cards.h"
-#include "kernels/cuda/cards.h"
+#include "kernels/cuda/host/cards.h"
 #include "kernels/layouts/cards.h"
 #include "kernels/ref/ref.card.h"

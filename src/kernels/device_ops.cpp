@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "kernels/cuda/layout.h"
+#include "kernels/cuda/common/layout.h"
 #include "kernels/kv_type.h"
 
 namespace moracle {

@@ -6,7 +6,7 @@
 #include "kernels/cards.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/targets/targets.h"
-#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/host/kernels.h"
 #include "kernels/kernel.h"
 #include "kernels/layouts/layout_experts.h"
 #include "kernels/ref/ref.h"

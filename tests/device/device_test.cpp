@@ -11,7 +11,7 @@
 #include "device/host_device.h"
 #include "device/library.h"
 #include "kernels/args/elementwise.h"
-#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/host/kernels.h"
 #include "kernels/kernel.h"
 #include "kernels/pack_memory.h"
 #include "moe/layer_runner.h"

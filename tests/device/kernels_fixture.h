@@ -11,7 +11,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/host/kernels.h"
 #include "kernels/device_ops.h"
 #include "moe/layer_runner.h"
 #include "support/random_experts.h"

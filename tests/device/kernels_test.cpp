@@ -9,7 +9,7 @@
 #include <random>
 
 #include "device/kernels_fixture.h"
-#include "kernels/cuda/pack.h"
+#include "kernels/cuda/host/pack.h"
 #include "moe/routing.h"
 #include "support/fake_device.h"
 #include "support/random_experts.h"

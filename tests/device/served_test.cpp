@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cuda/cards.h"
+#include "kernels/cuda/host/cards.h"
 #include "oracle/scheme_rule.h"
 #include "support/test_data.h"
 

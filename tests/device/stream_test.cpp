@@ -8,7 +8,7 @@
 
 #include "device/kernels_fixture.h"
 #include "kernels/cards.h"
-#include "kernels/cuda/decode/records.h"
+#include "kernels/cuda/common/tile_layout.h"
 #include "kernels/kernel.h"
 #include "kernels/schemes.card.h"
 

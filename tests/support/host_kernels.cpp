@@ -6,8 +6,8 @@
 #include <numeric>
 #include <vector>
 
-#include "kernels/cuda/arithmetic.h"
-#include "kernels/cuda/decode/records.h"
+#include "kernels/cuda/common/arithmetic.h"
+#include "kernels/cuda/common/tile_layout.h"
 
 namespace moracle::test {
 

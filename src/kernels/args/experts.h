@@ -74,7 +74,7 @@ static_assert(kPlain<StreamedExpertsArgs>);
 inline constexpr std::int32_t kPairTileRows = 64;
 inline constexpr std::int32_t kMostExperts = 4096;
 
-// What one pass in a single launch (kernels/cuda/decode) serves; see kernels/cuda/prefill for larger calls.
+// What one pass in a single launch (cuda/sm90/decode) serves; see cuda/sm90/prefill for larger calls.
 inline constexpr std::int32_t kDecodeTokens = 64;
 inline constexpr std::int32_t kDecodePairs = 512;
 inline constexpr std::int32_t kDecodeExperts = 512;
@@ -90,7 +90,7 @@ constexpr std::int64_t decode_row_words_in(std::size_t scratch_bytes) {
   return static_cast<std::int64_t>((scratch_bytes - kDecodeRowsAt) / 32);
 }
 
-// Larger calls over packs in records (kernels/cuda/prefill): blocks that sort pairs, and tiles of 64 or 128 of them.
+// Larger calls over packs in records (cuda/sm90/prefill): blocks that sort pairs, and tiles of 64 or 128 of them.
 inline constexpr std::int32_t kPairsAShare = 2048;
 constexpr std::int64_t pair_shares(std::int64_t pairs) {
   return (pairs + kPairsAShare - 1) / kPairsAShare;

@@ -12,7 +12,7 @@ namespace moracle {
 enum class DeviceCode : std::int32_t { int4, int8, e2m1, e4m3, bf16, f16, f32 };
 enum class DeviceScale : std::int32_t { none, f32, f16, bf16, e4m3, e8m0 };
 
-// Weights in records, which the kernels that stream them read (kernels/cuda/decode/records.h). `row`: one scale a row,
+// Weights in records, which the kernels that stream them read (cuda/common/tile_layout.h). `row`: one scale a row,
 // in f32. `split`: a scale of 128 columns as the sum of two bf16 numbers. mxfp4_row: scales as steps under one of the
 // row, so that E4M3 holds codes times their steps.
 enum class RecordKind : std::int32_t {
@@ -56,7 +56,7 @@ static_assert(kPlain<InputQuant>);
 
 inline constexpr std::uint64_t kAbsent = ~std::uint64_t{0};
 
-// How a matrix lies in records, which kernels that stream weights read (kernels/cuda/decode/records.h): tiles of 16
+// How a matrix lies in records, which kernels that stream weights read (cuda/common/tile_layout.h): tiles of 16
 // rows, each tile in records of `columns` columns. Gate and up share tiles, eight rows each.
 struct RecordArgs {
   std::int32_t records;    // of a tile

@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/host/kernels.h"
 #include "kernels/kernel.h"
 
 namespace moracle {

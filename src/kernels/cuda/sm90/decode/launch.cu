@@ -1,0 +1,54 @@
+#include "kernels/cuda/sm90/decode/launch.cuh"
+
+namespace moracle::cuda {
+
+namespace {
+
+constexpr std::span<const DecodeInstance> (*kFiles[])() = {int4_instances, e2m1_instances, wide_instances,
+                                                           block_instances};
+
+bool serves(const DecodeInstance& instance, const RoutedExperts& args) {
+  return instance.kind == args.pack.records && instance.input == args.pack.input && instance.hidden == args.gate.cols &&
+         instance.intermediate == args.gate.rows;
+}
+
+}  // namespace
+
+const DecodeInstance* find_instance(const StreamedExpertsArgs& args) {
+  // Rows an expert, on average, from which reading weights once for every eight of them takes longer than grouped
+  // products.
+  constexpr int kManyRows = 8;
+  const int pairs = args.routed.tokens * args.routed.top_k;
+  if (args.persistent_scratch == nullptr || args.routed.tokens > kDecodeTokens || pairs > kDecodePairs ||
+      pairs >= kManyRows * args.routed.experts)
+    return nullptr;
+  for (const auto file : kFiles) {
+    for (const DecodeInstance& instance : file()) {
+      if (serves(instance, args.routed)) return &instance;
+    }
+  }
+  return nullptr;
+}
+
+DecodeArgs decode_args(const StreamedExpertsArgs& args) {
+  std::byte* const scratch = args.persistent_scratch;
+  return {.weights = args.routed.pack.weights,
+          .expert_bytes = args.routed.pack.expert_bytes,
+          .down = args.routed.down.codes,
+          .up_scale = args.routed.gate.input_scale,
+          .down_scale = args.routed.down.input_scale,
+          .x = args.routed.x,
+          .ids = args.routed.ids,
+          .pair_weights = args.routed.weights,
+          .out = args.routed.out,
+          .gate = by_sigmoid(args.routed.activation),
+          .tokens = args.routed.tokens,
+          .top_k = args.routed.top_k,
+          .experts = args.routed.experts,
+          .header = reinterpret_cast<std::uint32_t*>(scratch),
+          .shared_sums = reinterpret_cast<std::uint64_t*>(scratch + kDecodeHeaderBytes),
+          .rows = reinterpret_cast<uint4*>(scratch + kDecodeRowsAt),
+          .rows_buffer = args.row_words};
+}
+
+}  // namespace moracle::cuda

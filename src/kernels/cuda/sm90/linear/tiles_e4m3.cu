@@ -1,0 +1,10 @@
+#include "kernels/cuda/sm90/linear/products.cuh"
+#include "kernels/cuda/sm90/linear/tiles.cuh"
+
+namespace moracle::cuda {
+
+int launch_tiles_e4m3(const LinearArgs& linear, const FormedInputs& inputs, bool products, cudaStream_t stream) {
+  return products ? launch_products<E4m3>(linear, inputs, stream) : launch_tiles<E4m3>(linear, inputs, stream);
+}
+
+}  // namespace moracle::cuda

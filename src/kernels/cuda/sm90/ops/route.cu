@@ -1,0 +1,420 @@
+// The choice of experts: of a few tokens with their norm and router logits, and what a token takes of its logits.
+#include <cooperative_groups.h>
+
+#include "kernels/cuda/common/arithmetic.h"
+#include "kernels/cuda/common/grid.cuh"
+#include "kernels/cuda/common/launch.h"
+#include "kernels/cuda/common/mma.cuh"
+#include "kernels/cuda/common/ops/norm.cuh"
+#include "kernels/cuda/common/ops/router.cuh"
+
+namespace moracle::cuda {
+
+namespace {
+
+constexpr float kLowest = -3.402823466e38F;
+
+__device__ float route_score(RouteScore score, float logit, float top) {
+  switch (score) {
+    case RouteScore::softmax:
+      return expf(logit - top);
+    case RouteScore::sigmoid:
+      return sigmoid(logit);
+    case RouteScore::sqrt_softplus:
+      return sqrtf(logit > 20.0F ? logit : log1pf(expf(logit)));
+    case RouteScore::logit:
+      break;
+  }
+  return logit;
+}
+
+// What a warp holds of a token.
+struct RouteRow {
+  float scores[kMostRouted];
+  float choice[kMostRouted];
+  bool taken[kMostRouted];  // of groups
+  float groups[kMostRouted];
+  std::int32_t ids[kMostRouted];
+  float weights[kMostRouted];
+};
+
+__device__ __forceinline__ int lane_of() {
+  return static_cast<int>(threadIdx.x) % 32;
+}
+
+// The best of all lanes, in every lane: numbers in the order of their bits, of equal ones the lowest index.
+__device__ __forceinline__ int best_of_lanes(const Ranked<float>& own) {
+  const std::uint32_t bits = __float_as_uint(own.value + 0.0F);  // -0 is 0
+  const std::uint32_t ordered = own.index < 0 ? 0U : (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
+  const std::uint32_t most = __reduce_max_sync(~0U, ordered);
+  const unsigned index = own.index >= 0 && ordered == most ? static_cast<unsigned>(own.index) : ~0U;
+  return static_cast<int>(__reduce_min_sync(~0U, index));
+}
+
+// Puts experts outside the best groups out of the running.
+__device__ void keep_best_groups(const RouteArgs& args, RouteRow& row) {
+  const int width = args.shape.experts / args.shape.groups;
+  for (int g = lane_of(); g < args.shape.groups; g += 32) {
+    float first = kLowest;
+    float second = kLowest;
+    for (int i = g * width; i < (g + 1) * width; ++i) {
+      const float value = row.choice[i];
+      if (value > first) {
+        second = first;
+        first = value;
+      } else {
+        second = fmaxf(second, value);
+      }
+    }
+    row.groups[g] = args.shape.groups_by == RouteGroups::best || width < 2 ? first : first + second;
+    row.taken[g] = false;
+  }
+  __syncwarp();
+  if (lane_of() == 0) {
+    for (int n = 0; n < args.shape.top_groups; ++n) {
+      Ranked<float> best{0.0F, -1};
+      for (int g = 0; g < args.shape.groups; ++g) {
+        if (!row.taken[g]) best = better(best, {row.groups[g], g});
+      }
+      if (best.index >= 0) row.taken[best.index] = true;
+    }
+  }
+  __syncwarp();
+  for (int e = lane_of(); e < args.shape.experts; e += 32) {
+    if (!row.taken[e / width]) row.choice[e] = -INFINITY;
+  }
+  __syncwarp();
+}
+
+// Numbers of a row in their order.
+__device__ __forceinline__ float ordered_sum(const float* weights, int count) {
+  float sum = 0.0F;
+  for (int i = 0; i < count; ++i) sum += weights[i];
+  return sum;
+}
+
+__device__ void weigh(const RouteArgs& args, RouteRow& row, const float* logits) {
+  const int top_k = args.shape.top_k;
+  int taken = 0;  // those without an expert are the last ones
+  for (int i = lane_of(); i < top_k; i += 32) {
+    const int id = row.ids[i];
+    taken += id >= 0 ? 1 : 0;
+    row.weights[i] = id < 0                                               ? 0.0F
+                     : args.shape.weight == RouteWeight::sigmoid_of_logit ? sigmoid(logits[id])
+                                                                          : row.scores[id];
+  }
+  taken = __reduce_add_sync(~0U, taken);
+  __syncwarp();
+  if (args.shape.weight == RouteWeight::softmax_of_chosen && taken > 0) {
+    float top = row.weights[0];
+    for (int i = 1; i < taken; ++i) top = fmaxf(top, row.weights[i]);
+    __syncwarp();
+    for (int i = lane_of(); i < taken; i += 32) row.weights[i] = expf(row.weights[i] - top);
+    __syncwarp();
+    const float sum = ordered_sum(row.weights, taken);
+    __syncwarp();
+    for (int i = lane_of(); i < taken; i += 32) row.weights[i] /= sum;
+    __syncwarp();
+  }
+  float divisor = 1.0F;
+  if (args.shape.renormalize != 0) {
+    const float sum = ordered_sum(row.weights, top_k);
+    if (sum > 0.0F) divisor = sum;
+  }
+  __syncwarp();
+  for (int i = lane_of(); i < top_k; i += 32) row.weights[i] = row.weights[i] / divisor * args.shape.factor;
+}
+
+// The experts of a token into row.ids. A lane holds kMost of the numbers to choose by, and the best of them, and looks
+// for the next one where that was taken.
+template <int kMost>
+__device__ __forceinline__ void choose_held(const RouteArgs& args, RouteRow& row) {
+  const int lane = lane_of();
+  float choice[kMost];
+#pragma unroll
+  for (int j = 0; j < kMost; ++j) {
+    const int e = lane + 32 * j;
+    choice[j] = e < args.shape.experts ? row.choice[e] + 0.0F : 0.0F;  // -0 is 0
+  }
+  std::uint32_t left = 0;
+#pragma unroll
+  for (int j = 0; j < kMost; ++j) left |= lane + 32 * j < args.shape.experts ? 1U << j : 0U;
+  const auto best_left = [&] {
+    Ranked<float> best{0.0F, -1};
+#pragma unroll
+    for (int j = 0; j < kMost; ++j) {
+      const bool better_one = (left >> j & 1U) != 0 && (best.index < 0 || choice[j] > best.value);
+      if (better_one) best = {choice[j], lane + 32 * j};
+    }
+    return best;
+  };
+  Ranked<float> own = best_left();
+  for (int i = 0; i < args.shape.top_k; ++i) {
+    const int id = best_of_lanes(own);
+    if (lane == 0) row.ids[i] = id;
+    if (id < 0 || id != own.index) continue;
+    left &= ~(1U << id / 32);
+    own = best_left();
+  }
+}
+
+__device__ __forceinline__ void choose(const RouteArgs& args, RouteRow& row, std::int64_t token) {
+  if (args.fixed_ids != nullptr) {
+    const std::int32_t* const fixed =
+        args.fixed_ids + static_cast<std::int64_t>(args.token_ids[token]) * args.shape.top_k;
+    for (int i = lane_of(); i < args.shape.top_k; i += 32)
+      row.ids[i] = fixed[i] >= 0 && fixed[i] < args.shape.experts ? fixed[i] : -1;
+  } else if (args.shape.experts <= 128) {
+    choose_held<4>(args, row);
+  } else if (args.shape.experts <= 256) {
+    choose_held<8>(args, row);
+  } else {
+    choose_held<kMostRouted / 32>(args, row);
+  }
+}
+
+// Of one token, by a warp. kLoaded: its logits are the row's scores.
+template <bool kLoaded>
+__device__ void route_token(const RouteArgs& args, RouteRow& row, std::int64_t token) {
+  const std::int32_t experts = args.shape.experts;
+  const std::int32_t top_k = args.shape.top_k;
+  const float* const logits = args.logits + token * experts;
+  std::int32_t* const ids = args.ids + token * top_k;
+  float* const weights = args.weights + token * top_k;
+  const int lane = lane_of();
+  const bool none = args.token_ids != nullptr && args.token_ids[token] < 0;
+  float most = -INFINITY;
+  bool bad = none;
+  for (int e = lane; e < experts; e += 32) {
+    if constexpr (!kLoaded) row.scores[e] = logits[e];
+    const float logit = row.scores[e];
+    bad = bad || !isfinite(logit);
+    most = fmaxf(most, logit);
+  }
+  if (__any_sync(~0U, bad ? 1 : 0) != 0) {
+    for (int i = lane; i < top_k; i += 32) {
+      ids[i] = -1;
+      weights[i] = 0.0F;
+    }
+    if (lane == 0 && !none && args.bad_layer != nullptr) args.bad_layer[token] = min(args.bad_layer[token], args.layer);
+    return;
+  }
+  for (int step = 16; step > 0; step /= 2) most = fmaxf(most, __shfl_xor_sync(~0U, most, step));
+  float sum = 0.0F;
+  for (int e = lane; e < experts; e += 32) {
+    row.scores[e] = route_score(args.shape.score, row.scores[e], most);
+    sum += row.scores[e];
+  }
+  const float divisor = args.shape.score == RouteScore::softmax ? warp_sum(sum) : 1.0F;
+  for (int e = lane; e < experts; e += 32) {
+    row.scores[e] /= divisor;
+    row.choice[e] = row.scores[e] + (args.bias != nullptr ? args.bias[e] : 0.0F);
+  }
+  __syncwarp();
+  if (args.shape.groups_by != RouteGroups::none && args.shape.groups > 1) keep_best_groups(args, row);
+  choose(args, row, token);
+  __syncwarp();
+  weigh(args, row, logits);
+  __syncwarp();
+  std::uint32_t* const counts = args.counts == nullptr || args.count_rows[token] < 0
+                                    ? nullptr
+                                    : args.counts + args.count_rows[token] * args.count_stride;
+  for (int i = lane; i < top_k; i += 32) {
+    ids[i] = row.ids[i];
+    weights[i] = row.weights[i];
+    if (counts != nullptr && row.ids[i] >= 0) atomicAdd(counts + row.ids[i], 1U);
+  }
+}
+
+// A warp a token, one in a block: few tokens find all multiprocessors.
+__global__ void __launch_bounds__(32) route(const __grid_constant__ RouteArgs args) {
+  __shared__ RouteRow row;
+  allow_next_grid();
+  wait_for_last_grid();
+  route_token<false>(args, row, blockIdx.x);
+}
+
+// Blocks of a cluster share the logits of a token, each the experts of its warps; then the first one chooses.
+constexpr int kFewThreads = kNormThreads;
+constexpr int kHeldSteps = 16;              // of the first experts' columns, which are fetched first
+constexpr std::int64_t kMostNormed = 7168;  // columns of a row in shared memory
+
+// A token's row as add_norm makes it, with the same bits, by kNormThreads; nothing is written to memory.
+__device__ __forceinline__ void make_row(const AddNormArgs& norm, std::int64_t token, float* row) {
+  const int thread = static_cast<int>(threadIdx.x);
+  const std::int64_t cols = norm.cols;
+  const float* const x = norm.x + token * cols;
+  const float* const sum = norm.sum + token * cols;
+  if (by_fours(norm)) {
+    HeldRow held;
+    held.load(thread, cols, x);
+    held.add(thread, cols, sum);
+    const float scale = norm_scale(held.squares(thread, cols), cols, norm.eps);
+    held.each(thread, cols, [&](const float4& four, int at) {
+      reinterpret_cast<float4*>(row)[at] = scaled(four, scale, reinterpret_cast<const float4*>(norm.weight)[at]);
+    });
+    return;
+  }
+  float squares = 0.0F;
+  for (std::int64_t k = thread; k < cols; k += kNormThreads) {
+    const float added = sum[k] + x[k];
+    row[k] = added;
+    squares = fmaf(added, added, squares);
+  }
+  const float scale = norm_scale(squares, cols, norm.eps);
+  for (std::int64_t k = thread; k < cols; k += kNormThreads) row[k] = row[k] * scale * norm.weight[k];
+}
+
+// The row that a router multiplies, in shared memory.
+__device__ __forceinline__ void load_row(const RouteArgs& args, std::int64_t token, float* row) {
+  if (args.norm.x != nullptr) return make_row(args.norm, token, row);
+  const float* const x = args.x + token * args.hidden;
+  if (by_fours(args.hidden, x)) {
+    HeldRow held;
+    held.load(static_cast<int>(threadIdx.x), args.hidden, x);
+    held.each(static_cast<int>(threadIdx.x), args.hidden,
+              [&](const float4& four, int at) { reinterpret_cast<float4*>(row)[at] = four; });
+    return;
+  }
+  for (std::int64_t k = threadIdx.x; k < args.hidden; k += kFewThreads) row[k] = x[k];
+}
+
+// Each block its share of the columns, once all blocks have read what is overwritten.
+template <int kBlocks>
+__device__ void write_row(const AddNormArgs& norm, std::int64_t token, int rank, const float* row) {
+  const std::int64_t first = token * norm.cols;
+  for (int k = rank * kFewThreads + static_cast<int>(threadIdx.x); k < norm.cols; k += kBlocks * kFewThreads) {
+    norm.sum[first + k] += norm.x[first + k];
+    norm.out[first + k] = row[k];
+  }
+}
+
+// Experts of a warp.
+template <int kExperts>
+struct HeldExperts {
+  float4 fours[kExperts][kHeldSteps];
+
+  __device__ __forceinline__ void load(const RouteArgs& args, std::int64_t expert, bool whole) {
+#pragma unroll
+    for (int e = 0; e < kExperts; ++e) {
+#pragma unroll
+      for (int step = 0; step < kHeldSteps; ++step) fours[e][step] = load_step(args, expert + e, step, whole);
+    }
+  }
+  [[nodiscard]] static __device__ __forceinline__ float4 load_step(const RouteArgs& args, std::int64_t expert,
+                                                                   std::int64_t step, bool whole) {
+    const std::int64_t row = min(expert, std::int64_t{args.shape.experts} - 1);
+    return load_four(args.router + row * args.hidden, step * kStepColumns + kLaneColumns * lane_of(), args.hidden,
+                     whole);
+  }
+};
+
+// Their logits, which the first block gets as its scores. `row`: [hidden] in shared memory.
+template <int kExperts, bool kHeld>
+__device__ __forceinline__ void multiply_row(const RouteArgs& args, const HeldExperts<kExperts>& held, const float* row,
+                                             std::int64_t token, std::int64_t expert, bool whole, float* scores) {
+  const bool whole_row = args.hidden % kLaneColumns == 0;
+  float sums[kExperts] = {};
+  const auto add = [&](std::int64_t step, const float4(&weights)[kExperts]) {
+    const float4 x = load_four(row, step * kStepColumns + kLaneColumns * lane_of(), args.hidden, whole_row);
+#pragma unroll
+    for (int e = 0; e < kExperts; ++e) add_products(sums[e], x, weights[e]);
+  };
+  if constexpr (kHeld) {
+#pragma unroll
+    for (int step = 0; step < kHeldSteps; ++step) {
+      if (step * kStepColumns >= args.hidden) break;
+      float4 weights[kExperts];
+#pragma unroll
+      for (int e = 0; e < kExperts; ++e) weights[e] = held.fours[e][step];
+      add(step, weights);
+    }
+  }
+#pragma unroll 8
+  for (std::int64_t step = kHeld ? kHeldSteps : 0; step * kStepColumns < args.hidden; ++step) {
+    float4 weights[kExperts];
+#pragma unroll
+    for (int e = 0; e < kExperts; ++e) weights[e] = HeldExperts<kExperts>::load_step(args, expert + e, step, whole);
+    add(step, weights);
+  }
+  float* const first = cooperative_groups::this_cluster().map_shared_rank(scores, 0);
+#pragma unroll
+  for (int e = 0; e < kExperts; ++e) {
+    const float sum = warp_sum(sums[e]);
+    if (lane_of() == 0 && expert + e < args.shape.experts)
+      first[expert + e] = store_logit(args, token, expert + e, sum);
+  }
+}
+
+// Clusters of kBlocks, a token each.
+template <int kBlocks, int kExperts>
+__global__ void __launch_bounds__(kFewThreads, 1) route_few(const __grid_constant__ RouteArgs args) {
+  __shared__ RouteRow choice;
+  extern __shared__ __align__(16) float row[];
+  allow_next_grid();
+  const std::int64_t token = blockIdx.x / kBlocks;
+  const int rank = static_cast<int>(blockIdx.x) % kBlocks;
+  const int warp = rank * (kFewThreads / 32) + static_cast<int>(threadIdx.x) / 32;
+  constexpr int kStep = kBlocks * (kFewThreads / 32) * kExperts;
+  const bool whole = whole_fours(args);
+  constexpr bool kHeld = kExperts == 1;  // else there are no registers for weights ahead
+  HeldExperts<kExperts> held;
+  if constexpr (kHeld) held.load(args, warp * kExperts, whole);
+  auto cluster = cooperative_groups::this_cluster();
+  cluster.sync();  // all blocks have begun: their shared memory can be written
+  wait_for_last_grid();
+  load_row(args, token, row);
+  __syncthreads();
+  for (std::int64_t expert = warp * kExperts; expert < args.shape.experts; expert += kStep) {
+    if (kHeld && expert >= kStep) held.load(args, expert, whole);
+    multiply_row<kExperts, kHeld>(args, held, row, token, expert, whole, choice.scores);
+  }
+  // The barrier of a cluster orders what its threads wrote to memory before what they read behind it.
+  cluster.sync();
+  if (args.norm.x != nullptr) write_row<kBlocks>(args.norm, token, rank, row);
+  if (rank == 0 && threadIdx.x < 32) route_token<true>(args, choice, token);
+}
+
+// Tokens up to which each has a cluster.
+constexpr std::int64_t kHurriedTokens = 2;  // whose clusters are twice as large
+constexpr std::int64_t kAloneTokens = 16;
+
+template <int kBlocks, int kExperts>
+cudaError_t launch_few(const RouteArgs& args, cudaStream_t stream) {
+  const auto bytes = static_cast<std::size_t>(args.hidden) * sizeof(float);
+  auto* const kernel = route_few<kBlocks, kExperts>;
+  if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                     static_cast<int>(kMostNormed * std::int64_t{sizeof(float)}));
+      error != cudaSuccess)
+    return error;
+  if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+      error != cudaSuccess)
+    return error;
+  return launch_grid(kernel,
+                     {.grid = dim3(grid_of(args.tokens) * static_cast<unsigned>(kBlocks)),
+                      .threads = kFewThreads,
+                      .shared = bytes,
+                      .cluster = dim3(kBlocks)},
+                     stream, args);
+}
+
+}  // namespace
+
+int launch(const RouteArgs& args, std::byte* workspace, cudaStream_t stream) {
+  if (args.shape.experts > kMostRouted) return cudaErrorInvalidValue;
+  if (args.tokens == 0) return cudaSuccess;
+  if (args.x != nullptr && args.tokens <= kAloneTokens && args.hidden <= kMostNormed)
+    return args.tokens <= kHurriedTokens ? launch_few<16, 1>(args, stream) : launch_few<8, 2>(args, stream);
+  if (args.norm.x != nullptr) {
+    RouteArgs rest = args;
+    rest.norm.x = nullptr;
+    const int error = launch(args.norm, workspace, stream);
+    return error != cudaSuccess ? error : launch(rest, workspace, stream);
+  }
+  if (args.x != nullptr) {
+    if (const int error = launch_router(args, stream); error != cudaSuccess) return error;
+  }
+  return launch_grid(route, {.grid = dim3(grid_of(args.tokens)), .threads = 32}, stream, args);
+}
+
+}  // namespace moracle::cuda
