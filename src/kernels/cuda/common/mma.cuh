@@ -31,6 +31,18 @@ __device__ __forceinline__ std::uint32_t mul_bf16x2(std::uint32_t a, std::uint32
   return product;
 }
 
+// The larger and the smaller of two; NaN wins.
+__device__ __forceinline__ float larger(float a, float b) {
+  float v = 0.0F;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(v) : "f"(a), "f"(b));
+  return v;
+}
+__device__ __forceinline__ float smaller(float a, float b) {
+  float v = 0.0F;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(v) : "f"(a), "f"(b));
+  return v;
+}
+
 __device__ __forceinline__ std::uint32_t shared_address(const void* at) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(at));
 }
@@ -63,14 +75,19 @@ __device__ __forceinline__ void load_transposed(std::uint32_t (&to)[4], const vo
                : "memory");
 }
 
-// The next grid of the stream may start, if it was launched so: it waits for this one where it needs it.
+// The next grid of the stream may start, if it was launched so: it waits for this one where it needs it. Below
+// capability 9.0 grids start one after the other.
 __device__ __forceinline__ void allow_next_grid() {
+#if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
+#endif
 }
 // The grid before has ended, and what it wrote can be read. Every thread comes here before it ends: those who wait for
 // this grid alone rely on it.
 __device__ __forceinline__ void wait_for_last_grid() {
+#if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
 }
 
 }  // namespace moracle::cuda

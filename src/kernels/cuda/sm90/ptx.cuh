@@ -145,17 +145,6 @@ __device__ __forceinline__ void mma_f16(float (&sum)[4], const std::uint32_t (&a
   MORACLE_MMA("f16.f16");
 }
 #undef MORACLE_MMA
-// The larger and the smaller of two; NaN wins.
-__device__ __forceinline__ float larger(float a, float b) {
-  float v = 0.0F;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(v) : "f"(a), "f"(b));
-  return v;
-}
-__device__ __forceinline__ float smaller(float a, float b) {
-  float v = 0.0F;
-  asm("min.NaN.f32 %0, %1, %2;" : "=f"(v) : "f"(a), "f"(b));
-  return v;
-}
 // Two f32 rounded to E4M3, at most 448, the first in the lowest byte.
 __device__ __forceinline__ std::uint32_t pack_e4m3x2(float low, float high) {
   std::uint16_t v = 0;

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/common/mma.cuh"
+
 namespace moracle::cuda {
 
 // A value and its index; the larger value ranks first, of equal ones the lower index. -1: none.
@@ -73,6 +75,21 @@ __device__ void block_sums(float (&values)[kSums]) {
     values[i] = 0.0F;
     for (int warp = 0; warp < kThreads / 32; ++warp) values[i] += sums[warp][i];
   }
+}
+
+// The largest value of a warp, or of a block that holds no other row; NaN wins.
+template <int kOfRow>
+__device__ __forceinline__ float row_max(float value) {
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) value = larger(value, __shfl_xor_sync(~0U, value, step));
+  if constexpr (kOfRow == 32) return value;
+  constexpr int kWarps = kOfRow / 32;
+  __shared__ float most[kWarps];
+  if (threadIdx.x % 32 == 0) most[threadIdx.x / 32] = value;
+  __syncthreads();
+#pragma unroll
+  for (int warp = 0; warp < kWarps; ++warp) value = larger(value, most[warp]);
+  return value;
 }
 
 }  // namespace moracle::cuda

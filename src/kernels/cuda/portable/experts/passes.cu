@@ -1,10 +1,8 @@
 // The steps around the GEMMs: pairs sorted by expert, inputs in the form that the weights multiply, the weighted sum.
 #include "kernels/cuda/common/launch.h"
 #include "kernels/cuda/common/linear/order.h"
+#include "kernels/cuda/common/ops/block.cuh"
 #include "kernels/cuda/portable/experts/gemm.cuh"
-#include "kernels/cuda/sm90/decode/launch.cuh"
-#include "kernels/cuda/sm90/prefill/inputs.cuh"
-#include "kernels/cuda/sm90/prefill/launch.cuh"
 
 namespace moracle::cuda {
 
@@ -310,14 +308,6 @@ int launch(const ExpertsArgs& args, cudaStream_t stream) {
   launch_gemm(gemm, false, row_tiles, stream);
   combine<<<blocks(args.routed.tokens), kThreads, 0, stream>>>(args);
   return cudaGetLastError();
-}
-
-int launch(const StreamedExpertsArgs& args, cudaStream_t stream) {
-  if (args.routed.tokens == 0) return cudaSuccess;
-  const DecodeInstance* const instance = find_instance(args);
-  if (instance == nullptr) return launch_grouped(args, stream);
-  const auto launch_plan = args.routed.tokens <= kFewDecodeTokens ? instance->few : instance->many;
-  return launch_plan(decode_args(args), stream);
 }
 
 int launch(const LinearArgs& args, cudaStream_t stream) {

@@ -1,4 +1,8 @@
+// Which launches a call over packed tiles takes.
 #include "kernels/cuda/sm90/decode/launch.cuh"
+
+#include "kernels/cuda/common/launch.h"
+#include "kernels/cuda/sm90/prefill/launch.cuh"
 
 namespace moracle::cuda {
 
@@ -12,8 +16,7 @@ bool serves(const DecodeInstance& instance, const RoutedExperts& args) {
          instance.intermediate == args.gate.rows;
 }
 
-}  // namespace
-
+// The instance that serves the call in one launch; null: none.
 const DecodeInstance* find_instance(const StreamedExpertsArgs& args) {
   // Rows an expert, on average, from which reading weights once for every eight of them takes longer than grouped
   // products.
@@ -30,6 +33,7 @@ const DecodeInstance* find_instance(const StreamedExpertsArgs& args) {
   return nullptr;
 }
 
+// The call as the instance takes it.
 DecodeArgs decode_args(const StreamedExpertsArgs& args) {
   std::byte* const scratch = args.persistent_scratch;
   return {.weights = args.routed.pack.weights,
@@ -49,6 +53,16 @@ DecodeArgs decode_args(const StreamedExpertsArgs& args) {
           .shared_sums = reinterpret_cast<std::uint64_t*>(scratch + kDecodeHeaderBytes),
           .rows = reinterpret_cast<uint4*>(scratch + kDecodeRowsAt),
           .rows_buffer = args.row_words};
+}
+
+}  // namespace
+
+int launch(const StreamedExpertsArgs& args, cudaStream_t stream) {
+  if (args.routed.tokens == 0) return cudaSuccess;
+  const DecodeInstance* const instance = find_instance(args);
+  if (instance == nullptr) return launch_grouped(args, stream);
+  const auto launch_plan = args.routed.tokens <= kFewDecodeTokens ? instance->few : instance->many;
+  return launch_plan(decode_args(args), stream);
 }
 
 }  // namespace moracle::cuda

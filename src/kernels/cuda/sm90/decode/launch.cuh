@@ -30,9 +30,4 @@ std::span<const DecodeInstance> e2m1_instances();
 std::span<const DecodeInstance> wide_instances();
 std::span<const DecodeInstance> block_instances();
 
-// The instance that serves a call over packed tiles in one launch; null: none.
-const DecodeInstance* find_instance(const StreamedExpertsArgs& args);
-// The call as the instance takes it.
-DecodeArgs decode_args(const StreamedExpertsArgs& args);
-
 }  // namespace moracle::cuda

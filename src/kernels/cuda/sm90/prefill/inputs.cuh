@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/common/arithmetic.h"
+#include "kernels/cuda/common/ops/block.cuh"
 #include "kernels/cuda/common/tile_layout.h"
 #include "kernels/cuda/sm90/ptx.cuh"
 
@@ -56,21 +57,6 @@ __device__ __forceinline__ void permute_row(const float* from, std::uint16_t* co
     }
     to[i] = make_uint4(words[0], words[1], words[2], words[3]);
   }
-}
-
-// Of the threads that share a row.
-template <int kOfRow>
-__device__ __forceinline__ float row_max(float value) {
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) value = larger(value, __shfl_xor_sync(~0U, value, step));
-  if constexpr (kOfRow == 32) return value;
-  constexpr int kWarps = kOfRow / 32;
-  __shared__ float most[kWarps];
-  if (threadIdx.x % 32 == 0) most[threadIdx.x / 32] = value;
-  __syncthreads();
-#pragma unroll
-  for (int warp = 0; warp < kWarps; ++warp) value = larger(value, most[warp]);
-  return value;
 }
 
 // The expert whose row this is, by the first rows of all.
