@@ -57,7 +57,7 @@ constexpr RecordForm record_form(RecordKind kind) {
   }
   return {DeviceCode::bf16, 0, 0, false, true, 512, 1.0F, 1.0F, false};
 }
-// What grouped products multiply (kernels/cuda/sm90/prefill).
+// What grouped products multiply (cuda/sm90/prefill).
 enum class Operand { bf16, int8, e4m3 };
 // Bytes where both the weights and the inputs of a scheme are bytes exactly.
 constexpr Operand operand_of(RecordKind records, InputKind input) {
