@@ -27,10 +27,11 @@ static_assert(kPlain<DeltaNetShape>);
 struct DeltaRuleArgs {
   DeltaNetShape shape{};
   std::int64_t tokens = 0;
-  const float* taps = nullptr;     // [kernel, channels], the last for the current token
-  const float* rate = nullptr;     // [value_heads]: exp(A_log)
-  const float* dt_bias = nullptr;  // [value_heads]
-  NormArgs norm{};                 // over value_dim, of each head's output before the gate
+  std::int32_t batch_invariant = 0;  // else many tokens of a sequence may be added in another order than few
+  const float* taps = nullptr;       // [kernel, channels], the last for the current token
+  const float* rate = nullptr;       // [value_heads]: exp(A_log)
+  const float* dt_bias = nullptr;    // [value_heads]
+  NormArgs norm{};                   // over value_dim, of each head's output before the gate
   BlockMemory states{};
   const RecurrentSpan* spans = nullptr;  // [span_count]
   std::int64_t span_count = 0;

@@ -29,11 +29,12 @@ struct LatentAttentionArgs {
   LatentAttentionShape shape{};
   KvType kv = KvType::f32;
   std::int64_t tokens = 0;
-  NormArgs kv_norm{};             // over the latent
-  const float* keys = nullptr;    // [heads, qk_nope_head_dim, kv_lora_rank]
-  const float* values = nullptr;  // [heads, kv_lora_rank, v_head_dim]
-  InputQuant input{};             // what the projection does to the latent that it reads
-  RopeTable rope{};               // of qk_rope_head_dim / 2
+  std::int32_t batch_invariant = 0;  // else few tokens may be added in another order than many
+  NormArgs kv_norm{};                // over the latent
+  const float* keys = nullptr;       // [heads, qk_nope_head_dim, kv_lora_rank]
+  const float* values = nullptr;     // [heads, kv_lora_rank, v_head_dim]
+  InputQuant input{};                // what the projection does to the latent that it reads
+  RopeTable rope{};                  // of qk_rope_head_dim / 2
   BlockMemory blocks{};
   const KvSpan* spans = nullptr;  // [span_count]
   std::int64_t span_count = 0;

@@ -17,6 +17,7 @@ DeltaNet::Call DeltaNet::lay_out(BumpArena& arena, const Ops& ops, std::int64_t 
   const DeltaNetShape& shape = parts_.shape;
   args = {.shape = shape,
           .tokens = tokens,
+          .batch_invariant = parts_.batch_invariant ? 1 : 0,
           .taps = parts_.taps.data,
           .rate = parts_.rate.data,
           .dt_bias = parts_.dt_bias.data,

@@ -21,7 +21,8 @@ class DeltaNet final : public Mixer {
     DeviceArray<float> dt_bias{};  // [value_heads]
     Norm norm{};                   // [value_dim], over each head of the output, before the gate
     DeltaNetShape shape{};
-    std::size_t layer = 0;  // index into the sequence state
+    std::size_t layer = 0;         // index into the sequence state
+    bool batch_invariant = false;  // tokens are added in one order for any call
   };
   explicit DeltaNet(Parts parts) : parts_(std::move(parts)) {}
 

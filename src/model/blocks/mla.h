@@ -34,6 +34,7 @@ class LatentAttention final : public Mixer {
     std::size_t rope = 0;   // index into ForwardContext::ropes
     std::size_t layer = 0;  // index into the sequence state
     KvType kv = KvType::f32;
+    bool batch_invariant = false;  // tokens are added in one order for any call
   };
   explicit LatentAttention(Parts parts) : parts_(std::move(parts)) {}
 

@@ -9,8 +9,8 @@ namespace {
 
 class Builder {
  public:
-  Builder(const ModelSpec& spec, ModuleSource& source, const Ops& ops, KvType kv)
-      : spec_(spec), source_(source), ops_(ops), kv_(kv) {}
+  Builder(const ModelSpec& spec, ModuleSource& source, const Ops& ops, const BuildOptions& options)
+      : spec_(spec), source_(source), ops_(ops), options_(options) {}
 
   // What visit_parameters() asks for.
   using LinearPart = std::unique_ptr<PackedLinear>;
@@ -109,20 +109,22 @@ class Builder {
   Result<std::unique_ptr<Mixer>> build(const AttentionSpec& spec, std::size_t layer) {
     MORACLE_ASSIGN(Attention::Parts made, parts(spec));
     made.layer = layer;
-    made.kv = kv_;
+    made.kv = options_.kv;
     return std::unique_ptr<Mixer>(std::make_unique<Attention>(std::move(made)));
   }
 
   Result<std::unique_ptr<Mixer>> build(const DeltaNetSpec& spec, std::size_t layer) {
     MORACLE_ASSIGN(DeltaNet::Parts made, parts(spec));
     made.layer = layer;
+    made.batch_invariant = options_.batch_invariant;
     return std::unique_ptr<Mixer>(std::make_unique<DeltaNet>(std::move(made)));
   }
 
   Result<std::unique_ptr<Mixer>> build(const LatentAttentionSpec& spec, std::size_t layer) {
     MORACLE_ASSIGN(LatentAttention::Parts made, parts(spec));
     made.layer = layer;
-    made.kv = kv_;
+    made.kv = options_.kv;
+    made.batch_invariant = options_.batch_invariant;
     return std::unique_ptr<Mixer>(std::make_unique<LatentAttention>(std::move(made)));
   }
 
@@ -146,13 +148,14 @@ class Builder {
   const ModelSpec& spec_;
   ModuleSource& source_;
   const Ops& ops_;
-  KvType kv_;
+  BuildOptions options_;
 };
 
 }  // namespace
 
-Result<TransformerParts> build_transformer(const ModelSpec& spec, ModuleSource& source, const Ops& ops, KvType kv) {
-  return Builder(spec, source, ops, kv).run();
+Result<TransformerParts> build_transformer(const ModelSpec& spec, ModuleSource& source, const Ops& ops,
+                                           const BuildOptions& options) {
+  return Builder(spec, source, ops, options).run();
 }
 
 }  // namespace moracle

@@ -33,8 +33,13 @@ class ModuleSource {
   virtual Result<Rope> rope(const RopeSpec& spec) = 0;
 };
 
-// Modules are asked for in the order in which a model runs; `kv`: in which keys and values are kept. Errors: those of
-// the source.
-Result<TransformerParts> build_transformer(const ModelSpec& spec, ModuleSource& source, const Ops& ops, KvType kv);
+struct BuildOptions {
+  KvType kv = KvType::bf16;      // in which keys and values are kept
+  bool batch_invariant = false;  // operations add in one order for any call
+};
+
+// Modules are asked for in the order in which a model runs. Errors: those of the source.
+Result<TransformerParts> build_transformer(const ModelSpec& spec, ModuleSource& source, const Ops& ops,
+                                           const BuildOptions& options);
 
 }  // namespace moracle

@@ -289,7 +289,9 @@ Result<std::unique_ptr<Model>> load_model(LoadPlan& plan, ThreadPool& pool, cons
   });
   MORACLE_ASSIGN(const MemoryOnDevice room, unless_changed(own.checkpoint(), std::move(asked)));
   PackedModules modules(own, pool, options);
-  auto built = guarded("load the weights", [&] { return build_transformer(own.spec(), modules, *ops, kv); });
+  auto built = guarded("load the weights", [&] {
+    return build_transformer(own.spec(), modules, *ops, {.kv = kv, .batch_invariant = own.policy().batch_invariant});
+  });
   if (!built.ok()) built = with_room(std::move(built).error(), room);
   MORACLE_ASSIGN(Transformer::Parts parts, unless_changed(own.checkpoint(), std::move(built)));
   modules.hand_over(parts);

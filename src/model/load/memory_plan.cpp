@@ -379,8 +379,9 @@ Result<MemoryPlan> memory_plan(const LoadPlan& plan, const MemoryPlanOptions& op
     MORACLE_ASSIGN(gpu_ops, device_ops(*whole));
   }
   const Ops& ops = gpu_ops != nullptr ? *gpu_ops : ref_ops();
-  MORACLE_ASSIGN(Transformer::Parts parts,
-                 build_transformer(spec, modules, ops, options.kv.value_or(default_kv_type(own.policy()))));
+  MORACLE_ASSIGN(Transformer::Parts parts, build_transformer(spec, modules, ops,
+                                                             {.kv = options.kv.value_or(default_kv_type(own.policy())),
+                                                              .batch_invariant = own.policy().batch_invariant}));
   parts.device = whole;
   const Transformer transformer(std::move(parts), pool);
   result.packed = modules.packed();
