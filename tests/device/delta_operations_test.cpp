@@ -100,6 +100,17 @@ TEST_F(DeltaOperationsTest, ShapesOfModels) {
   compare(separate, {{65, 1}, {1, 1}, {1, 9}}, true, "Qwen3.5");
 }
 
+// Sequences of 128 tokens and more are taken 64 at a time.
+TEST_F(DeltaOperationsTest, Chunks) {
+  DeltaNetShape shape{.key_heads = 2, .value_heads = 4, .key_dim = 128, .value_dim = 128, .kernel = 4};
+  compare(shape, {{300, 1, 128}, {1, 129, 127}, {640, 64, 191}}, true, "chunks");
+  compare(shape, {std::vector<std::int64_t>(40, 130), std::vector<std::int64_t>(40, 1)}, false, "40 sequences");
+  shape.grouped = true;
+  compare(shape, {{1, 200}, {257, 1}}, false, "grouped chunks");
+  shape = {.key_heads = 3, .value_heads = 3, .key_dim = 36, .value_dim = 50, .kernel = 2};
+  compare(shape, {{150, 3}, {2, 333}}, true, "narrow heads");
+}
+
 TEST_F(DeltaOperationsTest, AnyShape) {
   for (int i = 0; i < 10; ++i) {
     DeltaNetShape shape{
@@ -109,7 +120,7 @@ TEST_F(DeltaOperationsTest, AnyShape) {
     shape.grouped = drawn(0, 1) == 0;
     std::vector<std::vector<std::int64_t>> steps(3, std::vector<std::int64_t>(static_cast<std::size_t>(drawn(1, 4))));
     for (auto& counts : steps) {
-      for (std::int64_t& count : counts) count = drawn(0, 1) == 0 ? 1 : drawn(1, 90);
+      for (std::int64_t& count : counts) count = drawn(0, 1) == 0 ? 1 : drawn(1, 180);
     }
     compare(shape, steps, drawn(0, 1) == 0, "any " + std::to_string(i));
   }

@@ -34,6 +34,8 @@ struct FormedInputs {
 };
 // Linears of few tokens. The bits of a token differ from those of the tiles.
 bool are_few(const LinearArgs& linear);
+// Linears of few rows, of any number of tokens: the same kernel, a token a block, with the same bits in any batch.
+bool are_few_rows(const LinearArgs& linear);
 void launch_few(const LinearArgs& linear, const FormedInputs& inputs, cudaStream_t stream);
 // Where columns of formed inputs lie.
 struct InputOrder {
@@ -58,6 +60,11 @@ int launch(const LinearArgs& args, cudaStream_t stream);
 #define MORACLE_OPERATION(name, Args) int launch(const Args& args, std::byte* workspace, cudaStream_t stream);
 MORACLE_OPERATIONS(MORACLE_OPERATION)
 #undef MORACLE_OPERATION
+
+// Tokens of long sequences by products; others are left out. `work`: where DeltaWork lies in the workspace.
+struct DeltaWork;
+bool has_delta_chunks(const DeltaRuleArgs& args);
+int launch_delta_chunks(const DeltaRuleArgs& args, const DeltaWork& work, std::byte* workspace, cudaStream_t stream);
 
 // Blocks of a grid for `count` things, so many a block.
 inline unsigned grid_of(std::int64_t count, std::int64_t each = 1) {

@@ -106,17 +106,35 @@ struct LatentWork {
   }
 };
 
+inline constexpr std::int64_t kDeltaChunk = 64;     // tokens that the delta rule takes by products
+inline constexpr std::int64_t kLeastChunked = 128;  // tokens of a sequence that is taken so
+inline constexpr std::int64_t kMostChunkDim = 128;  // of keys
+// Chunks that calls of so many tokens have at most; none where sequences are walked token by token.
+constexpr std::int64_t delta_chunks(const DeltaRuleArgs& args) {
+  if (args.batch_invariant != 0 || args.shape.key_dim > kMostChunkDim || args.tokens < kLeastChunked) return 0;
+  return args.tokens / kDeltaChunk + args.tokens / kLeastChunked;  // a last one of each sequence is not full
+}
+
 struct DeltaWork {
-  std::size_t beta;   // f32 [tokens, value_heads]
-  std::size_t decay;  // the same
+  std::size_t beta;       // f32 [tokens, value_heads]
+  std::size_t decay;      // the same
+  std::size_t log_decay;  // the same
+  std::size_t inverses;   // f32 [chunks, value_heads, kDeltaChunk, kDeltaChunk]
+  std::size_t weights;    // the same
+  std::size_t decays;     // f32 [chunks, value_heads, kDeltaChunk]: sums of logarithms
   std::size_t bytes;
 
   static constexpr DeltaWork lay_out(const DeltaRuleArgs& args) {
     const std::int64_t size = args.tokens * args.shape.value_heads * std::int64_t{sizeof(float)};
+    const std::int64_t rows = delta_chunks(args) * args.shape.value_heads * kDeltaChunk * std::int64_t{sizeof(float)};
     WorkspaceLayout layout;
     DeltaWork work{};
     work.beta = layout.take(size);
     work.decay = layout.take(size);
+    work.log_decay = layout.take(size);
+    work.inverses = layout.take(rows * kDeltaChunk);
+    work.weights = layout.take(rows * kDeltaChunk);
+    work.decays = layout.take(rows);
     work.bytes = layout.bytes();
     return work;
   }

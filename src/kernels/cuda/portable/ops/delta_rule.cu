@@ -1,5 +1,5 @@
-// The gated delta rule: a causal convolution, then a recurrence whose tokens are taken one after the other. A head's
-// state is [value_dim, key_dim].
+// The gated delta rule: a causal convolution, then a recurrence, whose tokens are taken one after the other here, and
+// 64 at a time in delta_chunks.cu. A head's state is [value_dim, key_dim].
 #include "kernels/cuda/common/arithmetic.h"
 #include "kernels/cuda/common/launch.h"
 #include "kernels/cuda/common/layout.h"
@@ -41,45 +41,83 @@ __global__ void __launch_bounds__(kThreads) ungroup(const __grid_constant__ Delt
   }
 }
 
-// The convolution's input of a channel, `t` tokens from the first of the span; what is before it lies in the state.
-__device__ float input_of(const DeltaRuleArgs& args, const RecurrentSpan& span, std::int64_t t, int channel) {
-  const std::int64_t width = args.shape.channels();
-  if (t >= 0) return args.mixed[(span.begin + t) * width + channel];
-  return state_of(args, span.before)[(args.shape.kernel - 1 + t) * width + channel];
+// One channel, or four neighbours.
+template <int kWide>
+struct Channels {
+  float of[kWide];
+};
+template <int kWide>
+__device__ __forceinline__ Channels<kWide> load_channels(const float* from) {
+  if constexpr (kWide == 4) {
+    const float4 four = *reinterpret_cast<const float4*>(from);
+    return {four.x, four.y, four.z, four.w};
+  } else {
+    return {*from};
+  }
 }
 
-// The sequence of a token, -1 for none; all threads of a block ask for one.
-__device__ std::int64_t span_of(const DeltaRuleArgs& args, std::int64_t token) {
-  __shared__ std::int64_t found;
-  if (threadIdx.x == 0) found = -1;
+// The convolution's inputs, `t` tokens from the first of the span; what is before it lies in the state.
+template <int kWide>
+__device__ __forceinline__ Channels<kWide> inputs_of(const DeltaRuleArgs& args, const RecurrentSpan& span,
+                                                     std::int64_t t, int channel) {
+  const std::int64_t width = args.shape.channels();
+  return load_channels<kWide>(t >= 0 ? args.mixed + (span.begin + t) * width + channel
+                                     : state_of(args, span.before) + (args.shape.kernel - 1 + t) * width + channel);
+}
+
+constexpr int kRun = 4;  // tokens of a block, whose inputs mostly are the same
+
+// Blocks (run of tokens, channels).
+template <int kWide>
+__global__ void __launch_bounds__(kThreads) convolve(const __grid_constant__ DeltaRuleArgs args) {
+  __shared__ std::int32_t spans[kRun];  // -1: no sequence has the token
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kRun;
+  if (threadIdx.x < kRun) spans[threadIdx.x] = -1;
   __syncthreads();
-  for (std::int64_t i = threadIdx.x; i < args.span_count; i += kThreads) {
-    const std::int64_t offset = token - args.spans[i].begin;
-    if (offset >= 0 && offset < args.spans[i].count) found = i;
+  for (auto i = static_cast<std::int32_t>(threadIdx.x); i < args.span_count; i += kThreads) {
+    const std::int64_t offset = first - args.spans[i].begin;
+#pragma unroll
+    for (int t = 0; t < kRun; ++t) {
+      if (offset + t >= 0 && offset + t < args.spans[i].count) spans[t] = i;
+    }
   }
   __syncthreads();
-  return found;
-}
-
-constexpr int kConvolveBlocks = 8;  // of a token
-
-// Blocks (token, share of the channels).
-__global__ void __launch_bounds__(kThreads) convolve(const __grid_constant__ DeltaRuleArgs args) {
-  const std::int64_t token = blockIdx.x;
-  const std::int64_t span = span_of(args, token);
-  if (span < 0) return;
-  const RecurrentSpan at = args.spans[span];
   const auto width = static_cast<int>(args.shape.channels());
   const auto taps = static_cast<int>(args.shape.kernel);
-#pragma unroll 4
-  for (int channel = own_channel(); channel < width; channel += kConvolveBlocks * kThreads) {
-    float sum = 0.0F;
+  const int channel = (static_cast<int>(blockIdx.y) * kThreads + static_cast<int>(threadIdx.x)) * kWide;
+  if (channel >= width) return;
+#pragma unroll
+  for (int t = 0; t < kRun; ++t) {
+    if (spans[t] < 0) continue;
+    const RecurrentSpan at = args.spans[spans[t]];
+    Channels<kWide> sums{};
     for (int j = 0; j < taps; ++j) {
-      const std::int64_t t = token - at.begin - (taps - 1) + j;
-      sum = fmaf(args.taps[j * width + channel], input_of(args, at, t, channel), sum);
+      const Channels<kWide> weights = load_channels<kWide>(args.taps + j * width + channel);
+      const Channels<kWide> inputs = inputs_of<kWide>(args, at, first + t - at.begin - (taps - 1) + j, channel);
+#pragma unroll
+      for (int i = 0; i < kWide; ++i) sums.of[i] = fmaf(weights.of[i], inputs.of[i], sums.of[i]);
     }
-    args.work[token * width + channel] = sum * sigmoid(sum);
+    float* const to = args.work + (first + t) * width + channel;
+#pragma unroll
+    for (float& sum : sums.of) sum *= sigmoid(sum);
+    if constexpr (kWide == 4) {
+      *reinterpret_cast<float4*>(to) = {sums.of[0], sums.of[1], sums.of[2], sums.of[3]};
+    } else {
+      *to = sums.of[0];
+    }
   }
+}
+
+template <int kWide>
+void launch_convolution(const DeltaRuleArgs& args, cudaStream_t stream) {
+  convolve<kWide>
+      <<<dim3(grid_of(args.tokens, kRun), grid_of(args.shape.channels(), kThreads * kWide)), kThreads, 0, stream>>>(
+          args);
+}
+bool has_whole_channels(const DeltaRuleArgs& args) {
+  const auto whole = [](const void* at) { return reinterpret_cast<std::uintptr_t>(at) % 16 == 0; };
+  return args.shape.channels() % 4 == 0 && whole(args.mixed) && whole(args.taps) && whole(args.work) &&
+         whole(args.states.memory) && args.states.stride % 16 == 0;
 }
 
 // The last inputs of the convolution become its state. Blocks (sequence, channels); a thread takes a channel from the
@@ -91,12 +129,12 @@ __global__ void __launch_bounds__(kThreads) keep_inputs(const __grid_constant__ 
   const std::int64_t past = args.shape.kernel - 1;
   for (std::int64_t i = 0; i < past; ++i)
     state_of(args, span.after)[i * args.shape.channels() + channel] =
-        input_of(args, span, span.count - past + i, channel);
+        inputs_of<1>(args, span, span.count - past + i, channel).of[0];
 }
 
 // Step sizes and decays of every value head; q and k of length 1, q also times key_dim^-0.5. Blocks are tokens.
 __global__ void __launch_bounds__(kThreads)
-    prepare_heads(const __grid_constant__ DeltaRuleArgs args, float* beta, float* decay) {
+    prepare_heads(const __grid_constant__ DeltaRuleArgs args, float* beta, float* decay, float* log_decay) {
   const DeltaNetShape& shape = args.shape;
   const std::int64_t token = blockIdx.x;
   const auto heads = static_cast<int>(shape.value_heads);
@@ -107,7 +145,8 @@ __global__ void __launch_bounds__(kThreads)
     const float b = shape.grouped ? group[0] : args.b[at];
     const float a = shape.grouped ? group[ratio] : args.a[at];
     beta[at] = sigmoid(b);
-    decay[at] = expf(-args.rate[h] * softplus(a + args.dt_bias[h]));
+    log_decay[at] = -args.rate[h] * softplus(a + args.dt_bias[h]);
+    decay[at] = expf(log_decay[at]);
   }
   const auto dim = static_cast<int>(shape.key_dim);
   const float scale = rsqrtf(static_cast<float>(dim));
@@ -194,15 +233,16 @@ __device__ void copy_inputs(const DeltaRuleArgs& args, const DeltaWork& work, co
 }
 
 // Blocks (columns, value head, sequence). Of every 32 rows of its column, a lane has four in a row; the state lies in
-// memory column by column. Tokens' inputs are copied to shared memory while those before are worked on.
+// memory column by column. `chunked`: sequences of many tokens are left out. Tokens' inputs are copied to shared memory
+// while those before are worked on.
 template <int kDim>
 __global__ void __launch_bounds__(kStateThreads, 4)
-    recur(const __grid_constant__ DeltaRuleArgs args, const DeltaWork work, const std::byte* workspace) {
+    recur(const __grid_constant__ DeltaRuleArgs args, const DeltaWork work, const std::byte* workspace, bool chunked) {
   extern __shared__ uint4 memory[];
   auto* const inputs = reinterpret_cast<TokenInputs<kDim>*>(memory);
   const DeltaNetShape& shape = args.shape;
   const RecurrentSpan span = args.spans[blockIdx.z];
-  if (span.count == 0) return;
+  if (span.count == 0 || (chunked && span.count >= kLeastChunked)) return;
   const StateColumns own(shape);
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   const int local = static_cast<int>(threadIdx.x) / kLanes;
@@ -271,14 +311,15 @@ __global__ void __launch_bounds__(kStateThreads, 4)
 }
 
 template <int kDim>
-int launch_recur(const DeltaRuleArgs& args, const DeltaWork& work, const std::byte* workspace, cudaStream_t stream) {
+int launch_recur(const DeltaRuleArgs& args, const DeltaWork& work, const std::byte* workspace, bool chunked,
+                 cudaStream_t stream) {
   const DeltaNetShape& shape = args.shape;
   constexpr int kBytes = 2 * sizeof(TokenInputs<kDim>);
   if (const cudaError_t error = cudaFuncSetAttribute(recur<kDim>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
       error != cudaSuccess)
     return error;
   const dim3 grid(grid_of(shape.value_dim, kColumns), grid_of(shape.value_heads), grid_of(args.span_count));
-  recur<kDim><<<grid, kStateThreads, kBytes, stream>>>(args, work, workspace);
+  recur<kDim><<<grid, kStateThreads, kBytes, stream>>>(args, work, workspace, chunked);
   return cudaGetLastError();
 }
 
@@ -311,11 +352,14 @@ int launch(const DeltaRuleArgs& args, std::byte* workspace, cudaStream_t stream)
   const unsigned spans = grid_of(args.span_count);
   const unsigned channels = grid_of(shape.channels(), kThreads);
   if (shape.grouped) ungroup<<<dim3(tokens, grid_of(shape.key_heads)), kThreads, 0, stream>>>(args);
-  convolve<<<dim3(tokens, kConvolveBlocks), kThreads, 0, stream>>>(args);
+  has_whole_channels(args) ? launch_convolution<4>(args, stream) : launch_convolution<1>(args, stream);
   keep_inputs<<<dim3(spans, channels), kThreads, 0, stream>>>(args);
-  prepare_heads<<<tokens, kThreads, 0, stream>>>(args, beta, decay);
-  const int error = shape.key_dim <= 128 ? launch_recur<128>(args, work, workspace, stream)
-                                         : launch_recur<kMostKeyDim>(args, work, workspace, stream);
+  auto* const log_decay = reinterpret_cast<float*>(workspace + work.log_decay);
+  prepare_heads<<<tokens, kThreads, 0, stream>>>(args, beta, decay, log_decay);
+  const bool chunked = has_delta_chunks(args);
+  int error = shape.key_dim <= 128 ? launch_recur<128>(args, work, workspace, chunked, stream)
+                                   : launch_recur<kMostKeyDim>(args, work, workspace, chunked, stream);
+  if (error == cudaSuccess && chunked) error = launch_delta_chunks(args, work, workspace, stream);
   if (error != cudaSuccess) return error;
   norm_and_gate<<<grid_of(args.tokens * shape.value_heads, kThreads / 32), kThreads, 0, stream>>>(args);
   return cudaGetLastError();
