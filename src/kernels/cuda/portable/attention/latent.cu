@@ -85,39 +85,91 @@ struct Chunk {
   float* attended;         // [count, heads, kv_lora_rank]
 };
 
-__global__ void __launch_bounds__(kHeadThreads)
+// A block's products of one head: tiles, or whatever shape.
+template <bool kTiles>
+struct HeadForm {
+  static constexpr int kThreads = kTiles ? HeadTile::kThreads : kHeadThreads;
+  static constexpr int kTokens = kTiles ? HeadTile::kTokens : kHeadTokens;
+  static constexpr int kColumns = kTiles ? HeadTile::kColumns : kHeadColumns;
+  static constexpr std::size_t kBytes = kTiles ? sizeof(HeadTile) : 0;
+
+  template <class Write>
+  static __device__ void multiply(const HeadRows& x, const float* weights, int depth, int columns, std::int64_t tokens,
+                                  const Write& write) {
+    if constexpr (kTiles) {
+      extern __shared__ uint4 head_memory[];
+      multiply_head_tile(*reinterpret_cast<HeadTile*>(head_memory), x, weights, depth, columns, tokens, write);
+    } else {
+      multiply_head(x, weights, depth, columns, tokens, write);
+    }
+  }
+};
+
+template <bool kTiles>
+__global__ void __launch_bounds__(HeadForm<kTiles>::kThreads, kTiles ? 3 : 1)
     absorb_keys(const __grid_constant__ LatentAttentionArgs args, const Chunk chunk) {
+  using Form = HeadForm<kTiles>;
   const LatentAttentionShape& shape = args.shape;
   const auto width = static_cast<int>(latent_row(shape));
   const auto rank = static_cast<int>(shape.kv_lora_rank);
   const std::int64_t stride = shape.heads * shape.q_head_dim();
   const float* const q = args.q + chunk.first * stride;
   const std::int64_t head = blockIdx.y;
-  multiply_head({q, stride, shape.q_head_dim()}, args.keys, static_cast<int>(shape.qk_nope_head_dim), rank, chunk.count,
-                [&](std::int64_t token, int column, float sum) {
-                  chunk.queries[(token * shape.heads + head) * width + column] = encode_bf16(sum);
-                });
+  Form::multiply({q, stride, shape.q_head_dim()}, args.keys, static_cast<int>(shape.qk_nope_head_dim), rank,
+                 chunk.count, [&](std::int64_t token, int column, float sum) {
+                   chunk.queries[(token * shape.heads + head) * width + column] = encode_bf16(sum);
+                 });
   if (blockIdx.x != 0) return;
-  for (int t = 0; t < kHeadTokens; ++t) {
-    const std::int64_t token = static_cast<std::int64_t>(blockIdx.z) * kHeadTokens + t;
-    if (token >= chunk.count) return;
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.z) * Form::kTokens;
+  const auto tokens = static_cast<int>(min(chunk.count - first, std::int64_t{Form::kTokens}));
+  const int rest = width - rank;
+  for (int at = static_cast<int>(threadIdx.x); at < tokens * rest; at += Form::kThreads) {
+    const std::int64_t token = first + at / rest;
+    const int i = at % rest;
     const float* const from = q + token * stride + head * shape.q_head_dim() + shape.qk_nope_head_dim;
-    std::uint16_t* const to = chunk.queries + (token * shape.heads + head) * width + rank;
-    for (int i = static_cast<int>(threadIdx.x); i < width - rank; i += kHeadThreads)
-      to[i] = i < shape.qk_rope_head_dim ? encode_bf16(rotated(args, from, chunk.first + token, i)) : 0;
+    chunk.queries[(token * shape.heads + head) * width + rank + i] =
+        i < shape.qk_rope_head_dim ? encode_bf16(rotated(args, from, chunk.first + token, i)) : 0;
   }
 }
 
-__global__ void __launch_bounds__(kHeadThreads)
+template <bool kTiles>
+__global__ void __launch_bounds__(HeadForm<kTiles>::kThreads, kTiles ? 3 : 1)
     project_values(const __grid_constant__ LatentAttentionArgs args, const Chunk chunk) {
   const LatentAttentionShape& shape = args.shape;
   const std::int64_t head = blockIdx.y;
   float* const out = args.out + chunk.first * shape.heads * shape.v_head_dim;
-  multiply_head({chunk.attended, shape.heads * shape.kv_lora_rank, shape.kv_lora_rank}, args.values,
-                static_cast<int>(shape.kv_lora_rank), static_cast<int>(shape.v_head_dim), chunk.count,
-                [&](std::int64_t token, int column, float sum) {
-                  out[(token * shape.heads + head) * shape.v_head_dim + column] = sum;
-                });
+  HeadForm<kTiles>::multiply({chunk.attended, shape.heads * shape.kv_lora_rank, shape.kv_lora_rank}, args.values,
+                             static_cast<int>(shape.kv_lora_rank), static_cast<int>(shape.v_head_dim), chunk.count,
+                             [&](std::int64_t token, int column, float sum) {
+                               out[(token * shape.heads + head) * shape.v_head_dim + column] = sum;
+                             });
+}
+
+using HeadKernel = void (*)(LatentAttentionArgs, Chunk);
+template <bool kTiles>
+cudaError_t launch_heads(HeadKernel kernel, const LatentAttentionArgs& args, const Chunk& chunk, std::int64_t columns,
+                         cudaStream_t stream) {
+  using Form = HeadForm<kTiles>;
+  if (Form::kBytes > 0) {
+    if (const cudaError_t error =
+            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(Form::kBytes));
+        error != cudaSuccess)
+      return error;
+  }
+  const dim3 grid(grid_of(columns, Form::kColumns), static_cast<unsigned>(args.shape.heads),
+                  grid_of(chunk.count, Form::kTokens));
+  kernel<<<grid, Form::kThreads, Form::kBytes, stream>>>(args, chunk);
+  return cudaGetLastError();
+}
+
+// Whether tiles take what is there, 16 bytes at a time; few tokens are done sooner without. The rank is a multiple of
+// 16.
+bool has_tiles(const LatentAttentionArgs& args) {
+  const LatentAttentionShape& shape = args.shape;
+  const auto whole = [](const void* at) { return reinterpret_cast<std::uintptr_t>(at) % 16 == 0; };
+  if (args.batch_invariant == 0 && args.tokens <= kHeadTokens) return false;
+  return shape.qk_nope_head_dim % 4 == 0 && shape.q_head_dim() % 4 == 0 && shape.v_head_dim % 4 == 0 && whole(args.q) &&
+         whole(args.keys) && whole(args.values);
 }
 
 // In shared memory. Chunks of a row change places within 8, so that the rows that lanes read at once lie in different
@@ -421,19 +473,20 @@ int launch(const LatentAttentionArgs& args, std::byte* workspace, cudaStream_t s
   if (const cudaError_t error = count_multiprocessors(multiprocessors); error != cudaSuccess) return error;
   const std::int64_t most = args.span_count <= kSplitSpans ? kLatentTokens : kSplitSpans;
   const unsigned head_tiles = grid_of(shape.heads, kHeads);
+  const bool tiles = has_tiles(args);
   for (std::int64_t first = 0; first < args.tokens; first += most) {
     const Chunk chunk{first, lesser(args.tokens - first, most),
                       reinterpret_cast<std::uint16_t*>(workspace + work.queries),
                       reinterpret_cast<float*>(workspace + work.attended)};
-    const auto heads = static_cast<unsigned>(shape.heads);
-    const unsigned token_tiles = grid_of(chunk.count, kHeadTokens);
-    absorb_keys<<<dim3(grid_of(shape.kv_lora_rank, kHeadColumns), heads, token_tiles), kHeadThreads, 0, stream>>>(
-        args, chunk);
+    cudaError_t error = tiles ? launch_heads<true>(absorb_keys<true>, args, chunk, shape.kv_lora_rank, stream)
+                              : launch_heads<false>(absorb_keys<false>, args, chunk, shape.kv_lora_rank, stream);
+    if (error != cudaSuccess) return error;
     const int shares = blocks_for_splits(chunk.count * head_tiles, kLatentSplits, 2 * multiprocessors);
     attend_latents<<<dim3(grid_of(chunk.count), head_tiles, static_cast<unsigned>(shares)), kThreads, bytes, stream>>>(
         args, chunk, work.splits, workspace);
-    project_values<<<dim3(grid_of(shape.v_head_dim, kHeadColumns), heads, token_tiles), kHeadThreads, 0, stream>>>(
-        args, chunk);
+    error = tiles ? launch_heads<true>(project_values<true>, args, chunk, shape.v_head_dim, stream)
+                  : launch_heads<false>(project_values<false>, args, chunk, shape.v_head_dim, stream);
+    if (error != cudaSuccess) return error;
   }
   return cudaGetLastError();
 }
