@@ -46,8 +46,8 @@ const Scheme kSchemes[] = {
 struct Size {
   std::int64_t rows, cols;
 };
-// Columns that end in part of a group, and more than lie in shared memory at a time.
-constexpr Size kSizes[] = {{50, 208}, {37, 3000}};
+// Columns that end in part of a group, more than lie in shared memory at a time, rows that a cluster shares, and few.
+constexpr Size kSizes[] = {{50, 208}, {37, 3000}, {300, 1024}, {8, 2560}};
 
 const KernelCard& card_of(const Scheme& scheme, std::string_view backend) {
   const Table table = test::table_of(scheme);
@@ -134,6 +134,11 @@ TEST_F(LinearTest, OneOrderForEveryBatchWhereItIsAskedFor) {
     EXPECT_TRUE(std::equal(one.begin(), one.end(), all.begin())) << to_string(scheme);
     const auto either = test::run_linear(card, linear, {x.begin(), x.begin() + kCols}, pool);
     EXPECT_NE(either, one) << "one kernel for all, " << to_string(scheme);
+    const CanonicalLinear narrow =
+        test::random_linear({.key = scheme.weight, .activation = scheme.activation, .rows = 3, .cols = kCols}, rng_);
+    const auto many = test::run_linear(card, narrow, x, pool, true);
+    const auto alone = test::run_linear(card, narrow, {x.begin(), x.begin() + kCols}, pool, true);
+    EXPECT_TRUE(std::equal(alone.begin(), alone.end(), many.begin())) << "three rows, " << to_string(scheme);
   }
 }
 

@@ -318,8 +318,9 @@ int launch(const LinearArgs& args, cudaStream_t stream) {
                             .part_codes = static_cast<std::int64_t>(args.tokens) * first.matrix.padded,
                             .group = input_group(kind),
                             .groups = input_groups(kind, first.matrix.padded)};
-  const bool tiled = (args.batch_invariant != 0 || args.tokens >= kLeastTiled) && are_tiled(args, formed);
-  const bool few = !tiled && args.batch_invariant == 0 && are_few(args);
+  const bool narrow = are_few_rows(args);
+  const bool tiled = !narrow && (args.batch_invariant != 0 || args.tokens >= kLeastTiled) && are_tiled(args, formed);
+  const bool few = narrow || (!tiled && args.batch_invariant == 0 && are_few(args));
   if (few && formed.group < 0) {
     launch_few(args, {.formed = false, .group = -1}, stream);
     return cudaGetLastError();

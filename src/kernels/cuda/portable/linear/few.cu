@@ -1,6 +1,7 @@
-// y = x W^T of few tokens, for up to kMostFused matrices in one launch: a warp sums products of two rows, or of a share
-// of their columns, in f32, and reads codes as they lie, 16 bytes a lane. A block has rows of one matrix. Inputs that
-// are rounded alone are formed by each block; its first codes are on their way meanwhile.
+// y = x W^T of few tokens, or of few rows, for up to kMostFused matrices in one launch: a warp sums products of two
+// rows, or of a share of their columns, in f32, and reads codes as they lie, 16 bytes a lane. A block has rows of one
+// matrix, and up to 8 tokens. Inputs that are rounded alone are formed by each block; its first codes are on their way
+// meanwhile.
 #include <cuda_fp16.h>
 
 #include "kernels/cuda/common/arithmetic.h"
@@ -19,6 +20,8 @@ constexpr int kRows = 2;  // of a warp
 constexpr int kMostShares = 4;
 constexpr int kWantedWarps = 2112;  // 16 for each of 132 multiprocessors
 constexpr int kStagedBytes = 40 * 1024;
+constexpr int kMostTokens = 8;  // of a block
+constexpr int kFewRows = 8;     // of all matrices, whose blocks have a token each
 
 struct FewArgs {
   LinearMatrix matrices[kMostFused];
@@ -179,16 +182,17 @@ __device__ __forceinline__ uint4 read_unit(const FewArgs& args, int token, int f
 // Inputs of columns [first, first + columns), for each token and step of a piece those of all pieces in a row.
 template <class Code, int kTokens>
 __device__ __forceinline__ void stage(uint4* staged, const FewArgs& args, const LinearMatrix& of, int first,
-                                      int columns) {
+                                      int columns, int first_token) {
   using P = Piece<Code>;
   const int units = columns / P::kStep;
   const int pieces = columns / P::kColumns;
   const std::uint64_t at = of.matrix.order;
   const auto* const order = at != kAbsent ? reinterpret_cast<const std::int32_t*>(of.weights + at) : nullptr;
-  for (int token = 0; token < kTokens && token < args.tokens; ++token) {
+  for (int t = 0; t < kTokens && first_token + t < args.tokens; ++t) {
+    const int token = first_token + t;
     for (int unit = static_cast<int>(threadIdx.x); unit < units; unit += static_cast<int>(blockDim.x)) {
       const int column = first + P::kStep * unit;
-      staged[(token * P::kSteps + unit % P::kSteps) * pieces + unit / P::kSteps] =
+      staged[(t * P::kSteps + unit % P::kSteps) * pieces + unit / P::kSteps] =
           args.x != nullptr ? form_unit<Code>(args, order, of.matrix.cols, token, column)
                             : read_unit<Code>(args, token, column);
     }
@@ -213,7 +217,7 @@ __device__ __forceinline__ void load_step(float (&to)[Piece<Code>::kStep], const
 template <class Code, int kTokens>
 __device__ __forceinline__ void multiply(float (&sums)[kRows][kTokens], const HeldPiece<Code> (&held)[kRows],
                                          const FewArgs& args, const LinearMatrix& of, float global, const uint4* staged,
-                                         int stride, int column) {
+                                         int stride, int column, int first_token) {
   using P = Piece<Code>;
   const MatrixArgs& matrix = of.matrix;
 #pragma unroll
@@ -252,14 +256,16 @@ __device__ __forceinline__ void multiply(float (&sums)[kRows][kTokens], const He
 #pragma unroll
     for (int t = 0; t < kTokens; ++t) {
       float input = 1.0F;
-      if (args.input_group >= 0 && t < args.tokens) input = args.scales[t * args.input_groups + group];
+      if (args.input_group >= 0 && first_token + t < args.tokens)
+        input = args.scales[static_cast<std::int64_t>(first_token + t) * args.input_groups + group];
 #pragma unroll
       for (int r = 0; r < kRows; ++r) sums[r][t] += part[r][t] * (weight[r] * input);
     }
   }
 }
 
-// Grid: rows of one matrix after the other, kRows for each of a block's warps, less where warps share them.
+// Grid: rows of one matrix after the other, kRows for each of a block's warps, less where warps share them; kTokens
+// tokens.
 template <class Code, int kTokens>
 __global__ void __launch_bounds__(kMostThreads, kTokens > 4 ? 1 : 2)
     multiply_few(const __grid_constant__ FewArgs args) {
@@ -276,6 +282,7 @@ __global__ void __launch_bounds__(kMostThreads, kTokens > 4 ? 1 : 2)
   const int first_row = ((static_cast<int>(blockIdx.x) - of.first_block) * teams + warp / args.shares) * kRows;
   const float global = __ldg(reinterpret_cast<const float*>(of.weights + matrix.global_scale));
   const int stride = 32 * args.shares;
+  const int first_token = static_cast<int>(blockIdx.y) * kTokens;
 
   float sums[kRows][kTokens] = {};
   for (int first = 0; first < args.padded; first += args.staged) {
@@ -296,7 +303,7 @@ __global__ void __launch_bounds__(kMostThreads, kTokens > 4 ? 1 : 2)
     } else {
       __syncthreads();
     }
-    stage<Code, kTokens>(staged, args, of, first, columns);
+    stage<Code, kTokens>(staged, args, of, first, columns, first_token);
     __syncthreads();
     for (int base = mine; base < pieces; base += P::kAhead * stride) {
 #pragma unroll
@@ -304,7 +311,7 @@ __global__ void __launch_bounds__(kMostThreads, kTokens > 4 ? 1 : 2)
         const int piece = base + ahead * stride;
         if (piece >= pieces) break;
         multiply<Code, kTokens>(sums, held[ahead], args, of, global, staged + piece, pieces,
-                                first + piece * P::kColumns);
+                                first + piece * P::kColumns, first_token);
         fetch_rows(held[ahead], piece + P::kAhead * stride);
       }
     }
@@ -319,10 +326,10 @@ __global__ void __launch_bounds__(kMostThreads, kTokens > 4 ? 1 : 2)
   }
   __syncthreads();
   const int row = first_row + lane / kTokens;
-  const int token = lane % kTokens;
+  const int token = first_token + lane % kTokens;
   if (share != 0 || lane >= kRows * kTokens || row >= matrix.rows || token >= args.tokens) return;
   float sum = 0.0F;
-  for (int other = 0; other < args.shares; ++other) sum += shared_sums[warp + other][lane / kTokens][token];
+  for (int other = 0; other < args.shares; ++other) sum += shared_sums[warp + other][lane / kTokens][lane % kTokens];
   if (matrix.bias != kAbsent) sum += reinterpret_cast<const float*>(of.weights + matrix.bias)[row];
   of.out[static_cast<std::int64_t>(token) * matrix.rows + row] = sum;
 }
@@ -356,7 +363,7 @@ void launch_tokens(const LinearArgs& linear, const FormedInputs& inputs, cudaStr
                .part_codes = inputs.part_codes};
   const unsigned blocks = list_matrices(linear, kRows * warps / shares, args.matrices);
   launch_grid(multiply_few<Code, kTokens>,
-              {.grid = dim3(blocks),
+              {.grid = dim3(blocks, grid_of(linear.tokens, kTokens)),
                .threads = static_cast<unsigned>(32 * warps),
                .shared = static_cast<std::size_t>(staged * kColumnBytes)},
               stream, args);
@@ -364,16 +371,22 @@ void launch_tokens(const LinearArgs& linear, const FormedInputs& inputs, cudaStr
 
 template <class Code>
 void launch_code(const LinearArgs& linear, const FormedInputs& inputs, cudaStream_t stream) {
-  if (linear.tokens == 1) return launch_tokens<Code, 1>(linear, inputs, stream);
+  if (linear.tokens == 1 || are_few_rows(linear)) return launch_tokens<Code, 1>(linear, inputs, stream);
   if (linear.tokens == 2) return launch_tokens<Code, 2>(linear, inputs, stream);
   return linear.tokens <= 4 ? launch_tokens<Code, 4>(linear, inputs, stream)
-                            : launch_tokens<Code, 8>(linear, inputs, stream);
+                            : launch_tokens<Code, kMostTokens>(linear, inputs, stream);
 }
 
 }  // namespace
 
 bool are_few(const LinearArgs& linear) {
-  return linear.tokens <= 8 && linear.parts[0].matrix.padded <= kMostColumns;
+  return linear.tokens <= kMostTokens && linear.parts[0].matrix.padded <= kMostColumns;
+}
+
+bool are_few_rows(const LinearArgs& linear) {
+  int rows = 0;
+  for (int part = 0; part < linear.count; ++part) rows += linear.parts[part].matrix.rows;
+  return rows <= kFewRows && linear.parts[0].matrix.padded <= kMostColumns;
 }
 
 void launch_few(const LinearArgs& linear, const FormedInputs& inputs, cudaStream_t stream) {
