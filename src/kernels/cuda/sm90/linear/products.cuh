@@ -44,7 +44,7 @@ struct ProductArgs {
   std::int32_t tokens;
   std::int32_t padded;
   std::int32_t row_blocks;   // of all matrices
-  std::int32_t rank_slices;  // of a block of a cluster, a multiple of fold_slices
+  std::int32_t rank_slices;  // of a block of a cluster; a multiple of fold_slices unless those are all of a row
   std::int32_t fold_slices;  // after which sums are scaled
   std::int32_t input_group;  // columns that share an input's scale; 0: a row does, -1: there is none
   std::int32_t input_groups;
@@ -510,11 +510,13 @@ cudaError_t launch_product_plan(const LinearArgs& linear, const FormedInputs& in
                   .threads = kProductThreads,
                   .shared = Plan::kShared};
   if constexpr (Plan::kShares) {
-    const int folds = (args.rank_slices + args.fold_slices - 1) / args.fold_slices;
+    // Rows that one scale serves may be cut anywhere.
+    const int unit = args.fold_slices == args.rank_slices ? 2 : args.fold_slices;
+    const int folds = (args.rank_slices + unit - 1) / unit;
     int ranks = std::clamp(multiprocessors / static_cast<int>(tiles), 1, std::min(kMostProductRanks, folds));
     const int rank_folds = (folds + ranks - 1) / ranks;
     ranks = (folds + rank_folds - 1) / rank_folds;
-    args.rank_slices = rank_folds * args.fold_slices;
+    args.rank_slices = rank_folds * unit;
     shape.grid = dim3(tiles, static_cast<unsigned>(ranks));
     shape.cluster = dim3(1, static_cast<unsigned>(ranks));
   }
