@@ -83,12 +83,20 @@ __device__ __forceinline__ void wgmma_bf16(float (&d)[kSums], const std::uint32_
 template <int kTokens>
 __device__ __forceinline__ void wgmma_shared_bf16(float (&d)[kTokens / 2], std::uint64_t a, std::uint64_t b,
                                                   int add_to) {
-  static_assert(kTokens == 128);
-  asm volatile(
-      "{\n .reg .pred p;\n setp.ne.b32 p, %66, 0;\n"
-      " wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" MORACLE_NAMES_7 "}, %64, %65, p, 1, 1, 0, 0;\n}"
-      : MORACLE_OUT_7(MORACLE_FLOAT)
-      : "l"(a), "l"(b), "r"(add_to));
+  static_assert(kTokens == 64 || kTokens == 128);
+  if constexpr (kTokens == 64) {
+    asm volatile(
+        "{\n .reg .pred p;\n setp.ne.b32 p, %34, 0;\n"
+        " wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" MORACLE_NAMES_3 "}, %32, %33, p, 1, 1, 0, 0;\n}"
+        : MORACLE_OUT_3(MORACLE_FLOAT)
+        : "l"(a), "l"(b), "r"(add_to));
+  } else {
+    asm volatile(
+        "{\n .reg .pred p;\n setp.ne.b32 p, %66, 0;\n"
+        " wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" MORACLE_NAMES_7 "}, %64, %65, p, 1, 1, 0, 0;\n}"
+        : MORACLE_OUT_7(MORACLE_FLOAT)
+        : "l"(a), "l"(b), "r"(add_to));
+  }
 }
 // Of E4M3 numbers, whose sums the unit cuts to about 14 bits (DeepSeek-V3's report, section 3.3.2).
 template <int kTokens, int kSums>

@@ -1,6 +1,7 @@
-// Sequences of several tokens by warpgroup products, for heads of 64 and 128 numbers.
+// Sequences of several tokens by warpgroup products, for heads of 64, 128 and 256 numbers.
 //
-//   tile      128 rows, queries of the heads that share a key head, times 128 positions: two blocks of the state
+//   tile      128 rows, queries of the heads that share a key head, times 128 positions: two blocks of the state; of
+//             heads of 256 one block
 //   producer  one warpgroup, which copies keys and values ahead, 16 bytes a thread
 //   consumers two warpgroups of 64 rows: scores become the weights of the second product in registers. While one takes
 //             exponentials, the other multiplies
@@ -23,13 +24,15 @@ namespace {
 constexpr int kRows = 128;
 constexpr int kConsumers = 256;  // threads
 constexpr int kThreads = kConsumers + 128;
-constexpr int kPositions = 2 * kPage;  // of a tile
-constexpr int kPanelBytes = kPositions * 128;
-static_assert(kRows == kPositions);  // panels of both are alike
+constexpr int kQueryPanel = kRows * 128;  // bytes
 
 template <int kDims>
 struct Plan {
-  static constexpr int kChunks = kDims / 8;  // of a key
+  static constexpr int kPages = kDims <= 128 ? 2 : 1;    // of a tile
+  static constexpr int kPositions = kPages * kPage;      // of a tile
+  static constexpr int kKeyPanel = kPositions * 128;     // bytes
+  static constexpr int kOutDims = std::min(kDims, 128);  // of a product
+  static constexpr int kChunks = kDims / 8;              // of a key
   static constexpr int kKeyBytes = kPositions * kDims * 2;
   static constexpr int kHalfBytes = kDims * kHalf * 2;  // of values
   static constexpr int kStageBytes = 2 * kKeyBytes;
@@ -96,23 +99,28 @@ class Producer {
 #pragma unroll 1
     for (std::int64_t tile = task_.begin; tile < task_.end; ++tile) {
       wait_barrier(ring_.empty(), ring_.phase ^ 1U);
-      const std::int64_t first = tile * kPositions;
-      // In place of a block that is not there stands the tile's other one.
-      const bool has_near = first + kPage > task_.oldest;
-      const bool has_far = first + kPage < task_.stored;
-      const Share near = share(2 * tile + (has_near ? 0 : 1));
-      const Share far = share(2 * tile + (has_far ? 1 : 0));
-      copy_keys(near.keys, 0);
-      copy_keys(far.keys, 1);
+      const std::int64_t first = tile * P::kPositions;
+      Share pages[P::kPages];
+#pragma unroll
+      for (int page = 0; page < P::kPages; ++page) {
+        // In place of a block that is not there stands the tile's other one.
+        const bool gone = P::kPages > 1 && page == 0 && first + kPage <= task_.oldest;
+        const bool missing = P::kPages > 1 && page == 1 && first + kPage >= task_.stored;
+        pages[page] = share(P::kPages * tile + page + (gone ? 1 : 0) - (missing ? 1 : 0));
+        copy_keys(pages[page].keys, page);
+      }
       arrive_with_copies(ring_.keys_full());
-      if (first + kPositions <= task_.stored) {
-        copy_values(near.values, 0);
-        copy_values(far.values, 1);
+      if (first + P::kPositions <= task_.stored) {
+#pragma unroll
+        for (int page = 0; page < P::kPages; ++page) copy_values(pages[page].values, page);
         arrive_with_copies(ring_.values_full());
       } else {
         const auto stored = static_cast<int>(task_.stored - first);
-        put_values(near.values, 0, has_near ? stored : stored - kPage);
-        put_values(far.values, 1, stored - kPage);
+        // Where the first block is gone, the second stands in its place, of which less is stored.
+        const bool gone = P::kPages > 1 && first + kPage <= task_.oldest;
+#pragma unroll
+        for (int page = 0; page < P::kPages; ++page)
+          put_values(pages[page].values, page, stored - (page > 0 || gone ? kPage : 0));
         fence_proxy_async();
         asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(ring_.values_full()) : "memory");
       }
@@ -133,18 +141,21 @@ class Producer {
   static __device__ __forceinline__ void arrive_with_copies(std::uint32_t barrier) {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
   }
-  // A thread's copies lie this far apart: a multiple of eight rows, over which swizzling repeats.
+  // A thread's copies lie this far apart: a multiple of eight rows, over which swizzling repeats, or four of keys.
   static constexpr std::uint32_t kKeyStep = 128 / P::kChunks * 128;
   static constexpr std::uint32_t kValueStep = 128 / kHalfChunks * 64;
-  static_assert(kKeyStep % 1024 == 0 && kValueStep % 512 == 0);
+  static_assert(kKeyStep % 512 == 0 && kValueStep % 512 == 0);
 
   __device__ __forceinline__ void copy_keys(const uint4* from, int page) const {
     const int row = thread_ / P::kChunks;
     const int chunk = thread_ % P::kChunks;
-    const std::uint32_t to = ring_.keys() + static_cast<std::uint32_t>(chunk / 8 * kPanelBytes + page * kPage * 128 +
+    const std::uint32_t to = ring_.keys() + static_cast<std::uint32_t>(chunk / 8 * P::kKeyPanel + page * kPage * 128 +
                                                                        row * 128 + ((chunk % 8 ^ row % 8) << 4));
 #pragma unroll
-    for (int i = 0; i < kCopies; ++i) copy(to + i * kKeyStep, from + thread_ + 128 * i);
+    for (int i = 0; i < kCopies; ++i) {
+      const std::uint32_t other_rows = kKeyStep % 1024 != 0 && i % 2 != 0 ? 4U << 4U : 0U;
+      copy((to + i * kKeyStep) ^ other_rows, from + thread_ + 128 * i);
+    }
   }
   [[nodiscard]] __device__ __forceinline__ std::uint32_t value_place(int page) const {
     const int row = thread_ / kHalfChunks;
@@ -177,8 +188,11 @@ class Producer {
 template <int kDims>
 class Consumer {
   using P = Plan<kDims>;
+  static constexpr int kPositions = P::kPositions;
   static constexpr int kScores = kPositions / 2;
-  static constexpr int kOut = kDims / 2;
+  static constexpr int kOuts = kDims / P::kOutDims;
+  static constexpr int kOut = P::kOutDims / 2;
+  using Out = float[kOuts][kOut];
 
  public:
   __device__ Consumer(const Task& task, Ring<kDims> ring) : task_(task), ring_(ring) {}
@@ -186,9 +200,12 @@ class Consumer {
   // Of `queries` queries; `position` and `token` are those of the first.
   __device__ void run(const Rows& rows, std::int64_t position, std::int64_t token, int queries) {
     put_queries(rows, token);
-    float out[kOut];
+    Out out;
 #pragma unroll
-    for (float& sum : out) sum = 0.0F;
+    for (auto& part : out) {
+#pragma unroll
+      for (float& sum : part) sum = 0.0F;
+    }
     const std::int64_t window = task_.args.shape.window;
     const std::int64_t least = window == 0 ? 0 : max(position + queries - window, std::int64_t{0});
     const float scale = kLog2E / sqrtf(static_cast<float>(task_.args.shape.head_dim));
@@ -206,7 +223,7 @@ class Consumer {
     }
     RowSums<kDims> sums;
 #pragma unroll
-    for (int i = 0; i < kOut; ++i) sums.out[i / 4][i % 4] = out[i];
+    for (int i = 0; i < kOuts * kOut; ++i) sums.out[i / 4][i % 4] = out[i / kOut][i % kOut];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       sums.maximum[half] = maximum_[half];
@@ -229,7 +246,7 @@ class Consumer {
         float2 two{};
         if (rows.any[half] && 8 * i < shape.head_dim) two = *reinterpret_cast<const float2*>(from + 8 * i);
         const auto to =
-            static_cast<std::uint32_t>(i / 8 * kPanelBytes + row * 128 + ((i % 8 ^ row % 8) << 4) + part * 4);
+            static_cast<std::uint32_t>(i / 8 * kQueryPanel + row * 128 + ((i % 8 ^ row % 8) << 4) + part * 4);
         asm volatile("st.shared.u32 [%0], %1;" ::"r"(ring_.queries() + to), "r"(pack_bf16(two.x, two.y)) : "memory");
       }
     }
@@ -242,27 +259,33 @@ class Consumer {
     wgmma_fence();
 #pragma unroll
     for (int i = 0; i < kDims / 16; ++i) {
-      const int panel = i / 4 * kPanelBytes;
-      wgmma_shared_bf16<kPositions>(scores, swizzled_rows(own + panel) + i % 4 * 2,
-                                    swizzled_rows(ring_.keys() + panel) + i % 4 * 2, i > 0 ? 1 : 0);
+      wgmma_shared_bf16<kPositions>(scores, swizzled_rows(own + i / 4 * kQueryPanel) + i % 4 * 2,
+                                    swizzled_rows(ring_.keys() + i / 4 * P::kKeyPanel) + i % 4 * 2, i > 0 ? 1 : 0);
     }
     wgmma_commit();
     wgmma_wait<0>();
     settle(scores);
   }
-  __device__ __forceinline__ void add(std::uint32_t (&weights)[kPositions / 16][4], float (&out)[kOut]) const {
+  __device__ __forceinline__ void add(std::uint32_t (&weights)[kPositions / 16][4], Out& out) const {
     wait(ring_.values_full());
     // What products take is in its registers before they open.
-    settle(out);
+#pragma unroll
+    for (auto& part : out) settle(part);
 #pragma unroll
     for (int i = 0; i < kPositions / 4; ++i) asm volatile("" : "+r"(weights[i / 4][i % 4])::"memory");
     wgmma_fence();
 #pragma unroll
-    for (int i = 0; i < kPositions / 16; ++i)
-      wgmma_bf16<kDims>(out, weights[i], swizzled_byte_rows(ring_.values() + i / 2 * P::kHalfBytes) + i % 2 * 2, 1);
+    for (int i = 0; i < kPositions / 16; ++i) {
+#pragma unroll
+      for (int part = 0; part < kOuts; ++part)
+        wgmma_bf16<P::kOutDims>(
+            out[part], weights[i],
+            swizzled_byte_rows(ring_.values() + i / 2 * P::kHalfBytes + part * P::kOutDims * 64) + i % 2 * 2, 1);
+    }
     wgmma_commit();
     wgmma_wait<0>();
-    settle(out);
+#pragma unroll
+    for (auto& part : out) settle(part);
   }
   __device__ __forceinline__ void wait(std::uint32_t barrier) const {
     wait_together(barrier, ring_.phase);
@@ -292,7 +315,7 @@ class Consumer {
     }
   }
   // As page.cuh has it; the exponentials become the next product's left side.
-  __device__ __forceinline__ void exponentiate(float (&scores)[kScores], float scale, float (&out)[kOut],
+  __device__ __forceinline__ void exponentiate(float (&scores)[kScores], float scale, Out& out,
                                                std::uint32_t (&weights)[kPositions / 16][4]) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -315,9 +338,12 @@ class Consumer {
       maximum_[half] = maximum;
       sum_[half] = fmaf(sum_[half], factor, sum);
 #pragma unroll
-      for (int i = 2 * half; i < kOut; i += 4) {
-        out[i] *= factor;
-        out[i + 1] *= factor;
+      for (auto& part : out) {
+#pragma unroll
+        for (int i = 2 * half; i < kOut; i += 4) {
+          part[i] *= factor;
+          part[i + 1] *= factor;
+        }
       }
     }
   }
@@ -343,8 +369,8 @@ __global__ void __launch_bounds__(kThreads, 1) attend_products(const __grid_cons
   const Task task{.args = args,
                   .span = span,
                   .kv_head = blockIdx.y,
-                  .begin = oldest / kPositions,
-                  .end = last / kPositions + 1,
+                  .begin = oldest / Plan<kDims>::kPositions,
+                  .end = last / Plan<kDims>::kPositions + 1,
                   .oldest = oldest,
                   .stored = span.start + span.count};
   const Ring<kDims> ring(attention_memory);
@@ -375,11 +401,18 @@ int launch_products(const AttentionArgs& args, cudaStream_t stream) {
 }  // namespace
 
 bool takes_products(const AttentionShape& shape) {
-  return key_row(shape) == 64 || key_row(shape) == 128;
+  return key_row(shape) == 64 || key_row(shape) == 128 || key_row(shape) == 256;
 }
 
 int attend_products(const AttentionArgs& args, cudaStream_t stream) {
-  return key_row(args.shape) == 64 ? launch_products<64>(args, stream) : launch_products<128>(args, stream);
+  switch (key_row(args.shape)) {
+    case 64:
+      return launch_products<64>(args, stream);
+    case 128:
+      return launch_products<128>(args, stream);
+    default:
+      return launch_products<256>(args, stream);
+  }
 }
 
 }  // namespace moracle::cuda
