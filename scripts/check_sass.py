@@ -37,7 +37,8 @@ GROUP_KERNELS = {  # of bf16: further instructions
     "multiply_products": ("UTMALDG.*", "USETMAXREG.DEALLOC*", "USETMAXREG.TRY_ALLOC*"),
     "attend_products": ("LDGSTS.*", "USETMAXREG.DEALLOC*", "USETMAXREG.TRY_ALLOC*"),
 }
-TF32_PRODUCT, TF32_KERNELS = "HMMA.1688.F32.TF32", ("form_chunks", "walk_chunks")
+TF32_PRODUCT = "HMMA.1688.F32.TF32"
+TF32_KERNELS = ("form_chunks", "walk_chunks", "absorb_keys<true>", "project_values<true>")
 F16_KINDS, F16_PRODUCT = ("mxfp4_row",), "HMMA.16816.F32"  # RecordForm::nibbles
 
 FUNCTION = re.compile(r"\s*Function : (\S+)")
@@ -117,7 +118,7 @@ def promise_of(name):
         return F16_PRODUCT if kind in F16_KINDS else WARP_PRODUCT, ("UBLKCP.S.G",)
     if kernel in GROUP_KERNELS:
         return WARPGROUP_PRODUCTS["bf16"], GROUP_KERNELS[kernel]
-    if kernel in TF32_KERNELS:
+    if name.startswith(TF32_KERNELS):
         return TF32_PRODUCT, ()
     return (WARP_PRODUCT if kernel in WARP_KERNELS else None), ()
 

@@ -102,7 +102,7 @@ class Pair {
     ModulesOnDevice modules(opened, device_, pool_);
     const bool reference = policy.pinned == "ref";
     ops_ = ops_on_device(reference ? ref_ops() : host_ops(probe_machine().cpu_features), pool_);
-    auto parts = build_transformer(opened.spec(), modules, *ops_, default_kv_type(policy));
+    auto parts = build_transformer(opened.spec(), modules, *ops_, {.kv = default_kv_type(policy)});
     if (!parts.ok()) {
       ADD_FAILURE() << parts.error().message();
       return;
