@@ -328,31 +328,27 @@ class Walk {
     return reinterpret_cast<float*>(args_.states.block(block)) + args_.shape.conv_floats() +
            (head_ * width() + first_column_ + column) * dim() + row;
   }
-  [[nodiscard]] __device__ bool is_of_state(int row, int column) const {
-    return row < dim() && first_column_ + column < width();
+  // Calls body(number, row, column) for those that lie in the state.
+  template <class Body>
+  __device__ void each_number(const Body& body) {
+#pragma unroll
+    for (int tile = 0; tile < 4; ++tile) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int row = state_row(i);
+        const int column = state_column(tile, i);
+        if (row < dim() && first_column_ + column < width()) body(state_[tile][i], row, column);
+      }
+    }
   }
   __device__ void load_state() {
 #pragma unroll
-    for (int tile = 0; tile < 4; ++tile) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int row = state_row(i);
-        const int column = state_column(tile, i);
-        state_[tile][i] = is_of_state(row, column) ? *state_at(span_.before, row, column) : 0.0F;
-      }
-    }
+    for (auto& tile : state_) tile[0] = tile[1] = tile[2] = tile[3] = 0.0F;
+    each_number([&](float& number, int row, int column) { number = *state_at(span_.before, row, column); });
     show_state();
   }
-  __device__ void store_state() const {
-#pragma unroll
-    for (int tile = 0; tile < 4; ++tile) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int row = state_row(i);
-        const int column = state_column(tile, i);
-        if (is_of_state(row, column)) *state_at(span_.after, row, column) = state_[tile][i];
-      }
-    }
+  __device__ void store_state() {
+    each_number([&](float number, int row, int column) { *state_at(span_.after, row, column) = number; });
   }
   __device__ void show_state() {
 #pragma unroll
