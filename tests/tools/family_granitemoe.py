@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the tiny Granite MoE checkpoint: family_granitemoe.py"""
-from transformers import GraniteMoeConfig
+"""Writes the tiny Granite MoE checkpoints: family_granitemoe.py"""
+from transformers import GraniteMoeConfig, GraniteMoeSharedConfig
 
 import tiny_checkpoint as tiny
 
@@ -10,3 +10,4 @@ SHARED = {key: value for key, value in tiny.SMALL.items() if key != "head_dim"} 
 
 if __name__ == "__main__":
     tiny.write_saved("granitemoe", GraniteMoeConfig(**SHARED, attention_bias=True, tie_word_embeddings=True), 371)
+    tiny.write_saved("granitemoeshared", GraniteMoeSharedConfig(**SHARED, shared_intermediate_size=64), 373)

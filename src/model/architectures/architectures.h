@@ -20,6 +20,7 @@
   ROW(kGlmMoeDsa)                  \
   ROW(kGptOss)                     \
   ROW(kGraniteMoe)                 \
+  ROW(kGraniteMoeShared)           \
   ROW(kHunyuanV1Moe)               \
   ROW(kHyV3)                       \
   ROW(kLaguna)                     \

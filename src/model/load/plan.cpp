@@ -6,6 +6,7 @@
 #include "base/guarded.h"
 #include "checkpoint/safetensors_file.h"
 #include "format/decode/plain.h"
+#include "format/decode/row_view.h"
 #include "format/rules/tensor_check.h"
 #include "model/load/parameters.h"
 #include "model/load/unclaimed_tensors.h"
@@ -251,11 +252,29 @@ class Planner {
   }
 
   Result<> linear(const LinearSpec& spec) {
+    if (spec.rows_of) return rows_of_linear(spec, *spec.rows_of);
     OpenedModule opened;
     MORACLE_ASSIGN(opened.linear, format_->open(ref_of(spec), claims_));
     if (spec.bias && !opened.linear.bias) return missing_bias(spec.path + ".bias");
     if (!spec.bias && opened.linear.bias) unasked_biases_.push_back(spec.path + ".bias");
     return add_linear(spec.path, module_bytes(spec.path + "."), std::move(opened));
+  }
+
+  // The first linear that has rows of a module opens it whole, whichever way its format packs rows.
+  Result<> rows_of_linear(const LinearSpec& spec, const RowsOf& rows) {
+    if (divided_.path != rows.module) {
+      MORACLE_ASSIGN(
+          divided_.whole,
+          format_->open({.path = rows.module, .fused = spec.fused, .out = rows.total, .in = spec.in}, claims_));
+      divided_.path = rows.module;
+    }
+    if (spec.bias && !divided_.whole.bias) return missing_bias(rows.module + ".bias");
+    if (!spec.bias && divided_.whole.bias) unasked_biases_.push_back(rows.module + ".bias");
+    OpenedModule opened;
+    opened.linear = select_rows(divided_.whole, rows.begin, 1, spec.out);
+    const std::uint64_t bytes = module_bytes(rows.module + ".");
+    const auto share = static_cast<double>(spec.out) / static_cast<double>(rows.total);
+    return add_linear(spec.path, static_cast<std::uint64_t>(share * static_cast<double>(bytes)), std::move(opened));
   }
 
   // A linear whose weights become part of others: no kernel packs it, so the oracle is not asked.
@@ -468,6 +487,12 @@ class Planner {
     return bytes;
   }
 
+  // A module of which several linears have rows.
+  struct Divided {
+    std::string path{};
+    StoredLinear whole{};
+  };
+
   struct Decided {
     DeviceId device = DeviceId::host;
     Problem problem{};
@@ -481,6 +506,7 @@ class Planner {
   std::optional<ModelConfig> config_;  // once it has been read
   std::unique_ptr<Format> format_;
   std::unique_ptr<Plan> plan_;
+  Divided divided_{};                        // that was opened last
   std::vector<std::string> unasked_biases_;  // stored, of linears that have none by the config
   std::vector<Decided> decided_;
   const LayerPlacement* layer_ = nullptr;  // that is being walked

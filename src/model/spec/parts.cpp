@@ -121,6 +121,20 @@ DenseSpec dense_spec(const std::string& path, std::int64_t hidden, std::int64_t 
   return spec;
 }
 
+DenseSpec halved_spec(const std::string& both, const std::string& down, std::int64_t hidden, std::int64_t intermediate,
+                      ActivationSpec activation) {
+  const auto half = [&](const char* name, std::int64_t begin) {
+    return LinearSpec{.path = both + name,
+                      .out = intermediate,
+                      .in = hidden,
+                      .rows_of = RowsOf{.module = both, .begin = begin, .total = 2 * intermediate}};
+  };
+  return {.gate = half(".gate", 0),
+          .up = half(".up", intermediate),
+          .down = {.path = down, .out = hidden, .in = intermediate},
+          .activation = activation};
+}
+
 DenseSpec shared_spec(const std::vector<std::string>& paths, const TensorClaims& claims, std::int64_t hidden,
                       std::int64_t intermediate, ActivationSpec activation) {
   const auto stored =

@@ -29,6 +29,10 @@ namespace moracle {
 [[nodiscard]] DenseSpec dense_spec(const std::string& path, std::int64_t hidden, std::int64_t intermediate,
                                    ActivationSpec activation);
 
+// The same where gate and up are rows of one module: `both` and `down` are its and down's path.
+[[nodiscard]] DenseSpec halved_spec(const std::string& both, const std::string& down, std::int64_t hidden,
+                                    std::int64_t intermediate, ActivationSpec activation);
+
 // The same of an expert that sees every token, stored under one of `paths`; the names under the others are its as well.
 [[nodiscard]] DenseSpec shared_spec(const std::vector<std::string>& paths, const TensorClaims& claims,
                                     std::int64_t hidden, std::int64_t intermediate, ActivationSpec activation);

@@ -19,12 +19,20 @@
 
 namespace moracle {
 
+// Some rows of a stored module, which several linears share.
+struct RowsOf {
+  std::string module{};  // "model.layers.0.shared_mlp.input_linear"
+  std::int64_t begin = 0;
+  std::int64_t total = 0;  // rows of the module
+};
+
 struct LinearSpec {
   std::string path{};                // "model.layers.0.self_attn.q_proj"
   std::vector<std::string> fused{};  // fused modules it is a shard of
   std::int64_t out = 0;
   std::int64_t in = 0;
-  bool bias = false;  // must be stored; one that is stored unasked is used as well
+  bool bias = false;                // must be stored; one that is stored unasked is used as well
+  std::optional<RowsOf> rows_of{};  // none: stored under its own path
 };
 
 struct NormSpec {
