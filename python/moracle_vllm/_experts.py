@@ -34,14 +34,19 @@ def pool_of_rank() -> moracle.Pool:
     return moracle.Pool(threads=torch.get_num_threads(), cpus=bound_cpus())
 
 
-@torch.library.custom_op("moracle::experts", mutates_args=())
 def _run(x: torch.Tensor, weights: torch.Tensor, ids: torch.Tensor, number: int) -> torch.Tensor:
     return _opened[number](x, ids, weights, out=torch.empty_like(x))
 
 
-@_run.register_fake
-def _(x: torch.Tensor, weights: torch.Tensor, ids: torch.Tensor, number: int) -> torch.Tensor:
+def _shape(x: torch.Tensor, weights: torch.Tensor, ids: torch.Tensor, number: int) -> torch.Tensor:
     return torch.empty_like(x)
+
+
+# Kept: the operation goes with it. By the decorator custom_op a call takes 30 microseconds more.
+_operations = torch.library.Library("moracle", "FRAGMENT")
+_operations.define("experts(Tensor x, Tensor weights, Tensor ids, int number) -> Tensor")
+_operations.impl("experts", _run, "CPU")
+torch.library.register_fake("moracle::experts", _shape, lib=_operations)
 
 
 class MoracleExperts(FusedMoEMethodBase):

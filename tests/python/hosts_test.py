@@ -65,24 +65,26 @@ class Module:
         return [(key, each) for key, each in vars(self).items() if isinstance(each, Tensor)]
 
 
-class CustomOp:
-    def __init__(self, name):
-        self.space, self.name = name.split("::")
+class Library:
+    """Operations by their names, without a schema."""
 
-    def __call__(self, function):
-        setattr(torch.ops, self.space, types.SimpleNamespace(**{self.name: function}))
-        return self
+    def __init__(self, space, kind):
+        self.space = space
 
-    def register_fake(self, function):
-        return function
+    def define(self, schema):
+        self.defined = schema.partition("(")[0]
+
+    def impl(self, name, function, device):
+        assert (name, device) == (self.defined, "CPU")
+        setattr(torch.ops, self.space, types.SimpleNamespace(**{name: function}))
 
 
 torch = module(
-    "torch", Tensor=Tensor, float32=numpy.float32, bfloat16=numpy.uint16, float16=numpy.float16, dtype=object,
+    "torch", Tensor=type("Tensor", (), {}), float32=numpy.float32, bfloat16=numpy.uint16, float16=numpy.float16, dtype=object,
     empty_like=numpy.empty_like, is_grad_enabled=lambda: False, get_num_threads=lambda: 1, ops=types.SimpleNamespace(),
     frombuffer=lambda data, dtype: tensor(numpy.frombuffer(data, dtype)))
 module("torch.nn", Module=Module)
-module("torch.library", custom_op=lambda name, mutates_args: CustomOp(name))
+module("torch.library", Library=Library, register_fake=lambda name, function, lib: None)
 
 
 def inputs(experts=16, hidden=256):
