@@ -98,6 +98,7 @@ RouteArgs route_args(const RoutingSpec& spec) {
                 .top_groups = narrow<std::int32_t>(spec.top_groups),
                 .biased_softmax = spec.method == Routing::softmax_bias_renorm ? 1 : 0,
                 .scaled_experts = spec.scaled_experts ? 1 : 0,
+                .sum_floor = spec.sum_floor,
                 .jitter = spec.jitter};
   return args;
 }

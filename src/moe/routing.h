@@ -17,6 +17,7 @@ struct RoutingSpec {
   // Weights are divided by their sum. Only read for methods whose name leaves it open: sigmoid_bias_renorm and the
   // grouped, sqrtsoftplus and hash ones.
   bool renormalize = true;
+  float sum_floor = 0.0F;       // added to that sum
   float factor = 1.0F;          // routed_scaling_factor, folded into the weights
   std::int64_t groups = 1;      // grouped methods: experts are split into this many runs,
   std::int64_t top_groups = 1;  // of which the best this many stay in the running

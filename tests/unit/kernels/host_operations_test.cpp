@@ -1,7 +1,9 @@
 // Operations of the host alone, by numbers worked out by hand; whole models hold the others (families_test.cpp).
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <span>
 #include <vector>
 
 #include "base/thread_pool.h"
@@ -58,6 +60,117 @@ TEST_F(HostOperationsTest, WeighMovesWeightsToTheInput) {
   ref_ops().weigh(context_, {.rows = 2, .cols = 2, .x = x.data(), .weights = weights.data(), .out = out.data()});
   EXPECT_EQ(out, (std::vector<float>{0.5F, 1.0F, 6.0F, 8.0F}));
   EXPECT_EQ(weights, (std::vector<float>{1.0F, 1.0F}));
+}
+
+// One sequence whose states are blocks of `floats` numbers: 0 before, 1 behind a first call, 2 behind a second.
+struct Recurrence {
+  explicit Recurrence(std::size_t size, std::int64_t tokens)
+      : floats(size), memory(3 * size, 0.0F), whole{.begin = 0, .count = tokens, .before = 0, .after = 2} {}
+  [[nodiscard]] BlockMemory blocks() {
+    return {.memory = reinterpret_cast<std::byte*>(memory.data()), .stride = floats * sizeof(float)};
+  }
+  [[nodiscard]] std::span<float> block(std::size_t index) { return std::span(memory).subspan(index * floats, floats); }
+
+  std::size_t floats;
+  std::vector<float> memory;
+  RecurrentSpan whole;
+};
+
+TEST_F(HostOperationsTest, ConvolutionReadsItsStateAndGates) {
+  Recurrence recurrence(2, 3);
+  recurrence.block(0)[0] = 1.0F;
+  recurrence.block(0)[1] = -1.0F;
+  const std::vector<float> x{1.0F, 2.0F, 3.0F, 4.0F, 5.0F, 6.0F};
+  const std::vector<float> times{2.0F, 1.0F, 1.0F, 1.0F, 1.0F, 0.5F};
+  const std::vector<float> gate{1.0F, 1.0F, 1.0F, 2.0F, -1.0F, 1.0F};
+  const std::vector<float> taps{10.0F, 20.0F, 1.0F, 2.0F};
+  const std::vector<float> bias{0.5F, 0.0F};
+  std::vector<float> out(6);
+  ConvolutionArgs args{.shape = {.channels = 2, .kernel = 2},
+                       .tokens = 3,
+                       .x = x.data(),
+                       .times = times.data(),
+                       .gate = gate.data(),
+                       .taps = taps.data(),
+                       .bias = bias.data(),
+                       .states = recurrence.blocks(),
+                       .spans = &recurrence.whole,
+                       .span_count = 1,
+                       .out = out.data()};
+  ref_ops().convolution(context_, args);
+  EXPECT_EQ(out, (std::vector<float>{12.5F, -16.0F, 23.5F, 96.0F, -35.5F, 86.0F}));
+  EXPECT_EQ(recurrence.block(2)[0], 5.0F);
+  EXPECT_EQ(recurrence.block(2)[1], 3.0F);
+  const std::vector<float> at_once = out;
+  for (const RecurrentSpan& part : {RecurrentSpan{.begin = 0, .count = 1, .before = 0, .after = 1},
+                                    RecurrentSpan{.begin = 1, .count = 2, .before = 1, .after = 2}}) {
+    args.spans = &part;
+    ref_ops().convolution(context_, args);
+  }
+  EXPECT_EQ(out, at_once);
+}
+
+// Two heads of two numbers in one group, three states each, against the definition in double.
+TEST_F(HostOperationsTest, StateSpaceIsItsRecurrence) {
+  constexpr std::size_t kTokens = 4;
+  constexpr std::size_t kStates = 3;
+  const auto some = [](std::size_t count, float shift) {
+    std::vector<float> numbers(count);
+    for (std::size_t i = 0; i < count; ++i) numbers[i] = std::sin(1.7F * static_cast<float>(i) + shift);
+    return numbers;
+  };
+  const auto x = some(kTokens * 4, 0.1F);
+  const auto b = some(kTokens * kStates, 0.2F);
+  const auto c = some(kTokens * kStates, 0.3F);
+  const auto step = some(kTokens * 2, 0.4F);
+  const auto gate = some(kTokens * 4, 0.5F);
+  const auto skip = some(2, 0.6F);
+  const auto step_bias = some(2, 0.7F);
+  for (const bool by_state : {false, true}) {
+    const auto rate = std::vector<float>{0.5F, 1.0F, 0.25F, 2.0F, 0.125F, 1.5F};
+    Recurrence recurrence(1 + 4 * kStates, kTokens);
+    std::vector<float> out(kTokens * 4);
+    ref_ops().state_space(context_, {.shape = {.heads = 2,
+                                               .head_dim = 2,
+                                               .groups = 1,
+                                               .states = kStates,
+                                               .rate_by_state = by_state,
+                                               .least_step = 0.75F,
+                                               .most_step = 1.25F},
+                                     .tokens = kTokens,
+                                     .state_offset = 1,
+                                     .x = x.data(),
+                                     .x_stride = 4,
+                                     .b = b.data(),
+                                     .c = c.data(),
+                                     .b_stride = kStates,
+                                     .step = step.data(),
+                                     .gate = gate.data(),
+                                     .rate = rate.data(),
+                                     .skip = skip.data(),
+                                     .step_bias = step_bias.data(),
+                                     .states = recurrence.blocks(),
+                                     .spans = &recurrence.whole,
+                                     .span_count = 1,
+                                     .out = out.data()});
+    std::vector<double> state(4 * kStates, 0.0);
+    for (std::size_t t = 0; t < kTokens; ++t) {
+      for (std::size_t r = 0; r < 4; ++r) {
+        const std::size_t h = r / 2;
+        const double d =
+            std::clamp(std::log1p(std::exp(static_cast<double>(step[t * 2 + h]) + step_bias[h])), 0.75, 1.25);
+        double y = static_cast<double>(skip[h]) * x[t * 4 + r];
+        for (std::size_t n = 0; n < kStates; ++n) {
+          double& own = state[r * kStates + n];
+          own = std::exp(-d * rate[by_state ? h * kStates + n : h]) * own + d * x[t * 4 + r] * b[t * kStates + n];
+          y += own * c[t * kStates + n];
+        }
+        const double z = gate[t * 4 + r];
+        EXPECT_NEAR(out[t * 4 + r], y * z / (1.0 + std::exp(-z)), 1e-6) << t << " " << r << " " << by_state;
+      }
+    }
+    for (std::size_t i = 0; i < state.size(); ++i) EXPECT_NEAR(recurrence.block(2)[1 + i], state[i], 1e-6) << i;
+  }
 }
 
 }  // namespace
