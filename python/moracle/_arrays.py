@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Optional
 
 from ._library import BF16, F16, F32, INT32, INT64, Error
 
@@ -12,6 +13,7 @@ __all__ = ["Rows", "rows_of"]
 
 _SIZES = {F32: 4, BF16: 2, F16: 2, INT32: 4, INT64: 8}
 NAMES = {F32: "float32", BF16: "bfloat16", F16: "float16", INT32: "int32", INT64: "int64"}
+_BY_NAME = {name: kind for kind, name in NAMES.items()}
 
 
 class _Buffer(ctypes.Structure):
@@ -178,8 +180,24 @@ def _from_dlpack(value: Any, name: str, writable: bool) -> Rows:
     return _checked(name, (tensor.data or 0) + tensor.byte_offset, dtype, shape, strides, (capsule, value))
 
 
+def _from_torch(value: Any) -> Optional[Rows]:
+    """A plain matrix of torch that lies in rows, in a tenth of the time that DLPack takes; all else: None."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None or type(value) is not torch.Tensor or value.ndim != 2:
+        return None
+    plain = value.layout is torch.strided and value.device.type == "cpu" and not value.requires_grad and not value.is_neg()
+    kind = _BY_NAME.get(str(value.dtype)[6:])  # "torch.float32"
+    (rows, cols), (stride, beside) = value.shape, value.stride()
+    if not plain or kind is None or (beside != 1 and cols > 1) or (rows > 1 and stride < cols):
+        return None
+    return Rows(value.data_ptr(), kind, rows, cols, stride if rows > 1 else 0, value)
+
+
 def rows_of(value: Any, name: str, allowed: tuple[int, ...], *, writable: bool = False) -> Rows:
     """A matrix of numpy, torch, or whatever has a buffer or DLPack."""
+    rows = _from_torch(value)
+    if rows is not None and rows.dtype in allowed:
+        return rows
     try:
         memoryview(value)
         buffer = True

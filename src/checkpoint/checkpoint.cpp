@@ -44,6 +44,8 @@ class FolderCheckpoint final : public Checkpoint {
   std::vector<std::string> unread_files() const override { return {unread_.begin(), unread_.end()}; }
   void copy(std::span<const std::byte> bytes, std::byte* to) const override;
   void release(std::span<const std::byte> bytes) const override;
+  Result<std::span<const std::byte>> read(std::span<const std::byte> bytes, std::span<std::byte> room) const override;
+  bool in_one_file(std::span<const std::byte> bytes) const override { return mapping_of(bytes) != nullptr; }
 
  private:
   fs::path folder_;
@@ -164,6 +166,12 @@ void FolderCheckpoint::copy(std::span<const std::byte> bytes, std::byte* to) con
   mapping->copy(bytes, to);
 }
 
+Result<std::span<const std::byte>> FolderCheckpoint::read(std::span<const std::byte> bytes,
+                                                          std::span<std::byte> room) const {
+  const MappedFile* const mapping = mapping_of(bytes);
+  return mapping == nullptr ? Checkpoint::read(bytes, room) : mapping->read(bytes, room);
+}
+
 // Every core is told of pages that go, which takes longer than to read a matrix of an expert: small parts go together.
 void FolderCheckpoint::release(std::span<const std::byte> bytes) const {
   constexpr std::size_t kSmall = std::size_t{1} << 20;
@@ -229,6 +237,11 @@ Result<> FolderCheckpoint::open_files(const WeightFiles& found) {
 
 std::int64_t TensorView::elements() const {
   return checked_product(std::span<const std::int64_t>(shape)).value_or(0);  // never overflows: checked at open
+}
+
+Result<std::span<const std::byte>> Checkpoint::read(std::span<const std::byte> bytes, std::span<std::byte> room) const {
+  copy(bytes, room.data());
+  return std::span<const std::byte>(room.first(bytes.size()));
 }
 
 const TensorView* Checkpoint::find(std::string_view name) const {

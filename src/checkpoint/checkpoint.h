@@ -64,6 +64,14 @@ class Checkpoint {
     std::memcpy(to, bytes.data(), bytes.size());
   }
 
+  // Reads `bytes`, which lie in one file, anew from the disk, beside the page cache where the system can. `room` begins
+  // and ends at a multiple of kDiskBlock and has two blocks more than `bytes`. Gives where they are in it. Thread-safe.
+  // Errors: "file.open", "file.read" with the offset, "file.truncated", "file.changed".
+  [[nodiscard]] virtual Result<std::span<const std::byte>> read(std::span<const std::byte> bytes,
+                                                                std::span<std::byte> room) const;
+  // Whether they lie in one file: neighbours, or with what is between two tensors.
+  [[nodiscard]] virtual bool in_one_file(std::span<const std::byte> /*bytes*/) const { return false; }
+
   // Tells the system that these bytes will not be read again soon, so that a load does not keep file and packed copy.
   // Small parts may wait for their neighbours, a few MiB in all.
   virtual void release(std::span<const std::byte> bytes) const = 0;

@@ -1,5 +1,6 @@
 #include "checkpoint/mapped_file.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -84,6 +85,41 @@ void MappedFile::copy(std::span<const std::byte> part, std::byte* to) const {
   const auto offset = static_cast<std::uint64_t>(part.data() - pages_.bytes.data());
   const std::size_t got = fd_.get() < 0 ? 0 : fd_.read_at(offset, {to, part.size()});
   std::memcpy(to + got, part.data() + got, part.size() - got);
+}
+
+Result<> MappedFile::open_direct() const {
+  const std::scoped_lock lock(direct_mutex_);
+  if (direct_.get() >= 0) return Ok{};
+  constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
+  FileDescriptor opened(open(path_.c_str(), kFlags | O_DIRECT));
+  if (opened.get() < 0 && errno == EINVAL) {
+    opened = FileDescriptor(open(path_.c_str(), kFlags));
+    cached_ = true;
+  }
+  if (opened.get() < 0) return file_error("file.open", path_, errno);
+  struct stat now{};
+  if (fstat(opened.get(), &now) != 0) return file_error("file.open", path_, errno);
+  if (now.st_ino != identity_.st_ino || now.st_dev != identity_.st_dev) return verify_unchanged();
+  direct_ = std::move(opened);
+  return Ok{};
+}
+
+Result<std::span<const std::byte>> MappedFile::read(std::span<const std::byte> part, std::span<std::byte> room) const {
+  MORACLE_TRY(open_direct());
+  const auto offset = static_cast<std::uint64_t>(part.data() - pages_.bytes.data());
+  const std::uint64_t first = offset / kDiskBlock * kDiskBlock;
+  const auto before = static_cast<std::size_t>(offset - first);
+  const std::size_t blocks = (before + part.size() + kDiskBlock - 1) / kDiskBlock * kDiskBlock;
+  const std::size_t got = direct_.read_at(first, room.first(blocks));
+  const int reason = errno;
+  if (cached_) posix_fadvise(direct_.get(), static_cast<off_t>(first), static_cast<off_t>(blocks), POSIX_FADV_DONTNEED);
+  // Behind the read: what was written before or under it is found.
+  MORACLE_TRY(verify_unchanged());
+  if (got >= before + part.size()) return std::span<const std::byte>(room.subspan(before, part.size()));
+  Error error = file_error("file.read", path_, reason == 0 ? EIO : reason);
+  error.where = "byte " + std::to_string(first + got);
+  error.wanted = std::to_string(part.size()) + " bytes from byte " + std::to_string(offset) + " on";
+  return error;
 }
 
 void MappedFile::release(std::span<const std::byte> part) const {

@@ -3,9 +3,11 @@
 
 #include <sys/stat.h>
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
@@ -15,6 +17,9 @@
 #include "checkpoint/mapping_guard.h"
 
 namespace moracle {
+
+// What reads beside the page cache are multiples of, in the file and in memory.
+inline constexpr std::size_t kDiskBlock = 4096;
 
 // The whole of a file in memory, under a MappingGuard.
 class MappedFile {
@@ -32,6 +37,9 @@ class MappedFile {
   // `part`, which it holds, to memory: through the file where it is still open, so that no page of the mapping becomes
   // resident, which costs three times as much as to read; through the mapping, and its guard, what the file lacks.
   void copy(std::span<const std::byte> part, std::byte* to) const;
+  // As of Checkpoint::read.
+  [[nodiscard]] Result<std::span<const std::byte>> read(std::span<const std::byte> part,
+                                                        std::span<std::byte> room) const;
   // Drops the resident pages that lie wholly within `part`, which it holds.
   void release(std::span<const std::byte> part) const;
 
@@ -49,11 +57,17 @@ class MappedFile {
         identity_(identity),
         pages_(mapped),
         guard_(mapped.data(), mapped.size()) {}
+  // Opens the file anew for read().
+  Result<> open_direct() const;
+
   std::string path_;
   FileDescriptor fd_;
   struct stat identity_;
   Pages pages_;
   MappingGuard guard_;  // after the pages: it ends before they do
+  mutable std::mutex direct_mutex_;
+  mutable FileDescriptor direct_;            // of read(), once it was called; written under the mutex
+  mutable std::atomic<bool> cached_{false};  // whether what it reads goes through the page cache
 };
 
 }  // namespace moracle

@@ -18,6 +18,7 @@
 
 namespace moracle {
 
+class ExpertStore;
 class PersistentScratch;
 class UploadBuffer;
 
@@ -25,7 +26,8 @@ class UploadBuffer;
 struct DeviceStatus {
   static constexpr std::int32_t kRouted = 0x7F7F7F7F;  // what Stream::fill() writes with kRoutedByte
   static constexpr int kRoutedByte = 0x7F;
-  std::int32_t* bad_layer = nullptr;  // [tokens]: the first layer that could not route the token, or kRouted
+  static constexpr std::int32_t kUnread = -1;  // in place of a layer: an expert of the token could not be read
+  std::int32_t* bad_layer = nullptr;           // [tokens]: the first layer that could not route the token, or kRouted
 };
 
 // The hot path's surroundings. Workspace is memory of the stream's device; it was sized by workspace_bytes and is
@@ -89,13 +91,16 @@ class PackedExperts {
   // Where the weights of one expert lie in the memory of the pack's device: bytes without an address in them, the same
   // wherever they lie. Empty: not in one piece.
   [[nodiscard]] virtual std::span<const std::byte> expert(std::int64_t /*index*/) const { return {}; }
+  // What an ExpertStore keeps of one expert; 0: the kernel packs all at once, and needs them.
+  [[nodiscard]] virtual std::size_t slot_bytes() const { return 0; }
   // Enough for any call of at most `tokens` tokens; of the host, on a pool of `threads`.
   [[nodiscard]] virtual std::size_t workspace_bytes(std::int64_t tokens, std::int64_t top_k, int threads) const = 0;
   // What its kernels keep on the device from call to call, one memory for all packs.
   [[nodiscard]] virtual std::size_t kept_bytes() const { return 0; }
   // out[tokens, hidden] = sum over the chosen experts of weight * w2(act(w13 x)). Overwrites `out`. Enqueues on a
   // stream of the pack's device: never blocks, never allocates, may be captured. All kernels take and give f32. What
-  // goes wrong on a device, the stream's wait() tells; `out` is no answer then.
+  // goes wrong on a device, the stream's wait() tells; `out` is no answer then. A pack whose experts are in a store
+  // waits for them; a token of which one could not be read has DeviceStatus::kUnread, and no answer.
   virtual void run(const RunContext& context, const ExpertsInput& input, const Activations& out) const = 0;
 };
 
@@ -150,6 +155,9 @@ struct PackOptions {
   bool layout_only = false;
   // One accumulation order for every batch, of a card that promises it: where a kernel has several, it takes one.
   bool batch_invariant = false;
+  // Of experts: keeps them in place of the pack, which then has them read and packed in its runs; null: the pack holds
+  // them. A pack that has no PackedExperts::slot_bytes() takes no notice.
+  ExpertStore* store = nullptr;
   // Of a linear: top_k() will be asked for. A kernel may pack for it, or not.
   bool head = false;
   // Where kernels of a GPU put their packs; kernels of the host need none.

@@ -176,6 +176,18 @@ struct DecodeGraphs {
   std::uint64_t bytes = 0;    // of the GPU, which first runs and captures took beside the steps' own memory
 };
 
+// Slots for packed experts of a model that has more experts than memory, and what has happened since the load.
+struct ExpertSlots {
+  std::uint64_t slots = 0;
+  std::uint64_t experts = 0;     // of all layers
+  std::uint64_t slot_bytes = 0;  // of one
+  std::uint64_t uses = 0;        // experts that layers asked for, once a call
+  std::uint64_t hits = 0;        // of those, in a slot
+  std::uint64_t reads = 0;       // experts
+  std::uint64_t read_bytes = 0;  // of the files
+  std::uint64_t failures = 0;    // experts that could not be read or packed
+};
+
 class Model {
  public:
   virtual ~Model() = default;
@@ -190,7 +202,8 @@ class Model {
   // Sizes workspaces for batches of up to `tokens` tokens; later calls with no more allocate nothing in the layers.
   virtual Result<> reserve(std::int64_t tokens) = 0;
   // Appends the batch to the states, span by span: one that fails ends alone, all others are held. Errors of a span:
-  // "model.context" (prompt beyond max_context), "model.token" (id out of range), "numeric.nan", "memory.state". Of the
+  // "model.context" (prompt beyond max_context), "model.token" (id out of range), "numeric.nan", "memory.state"; where
+  // experts are read from files, "file.read" and its like of an expert that a span needs, and those of a pack. Of the
   // call: "model.batch", those of a device; then no state has changed.
   virtual Result<> run(const Batch& batch, std::span<SequenceState* const> states, BatchResult& result) = 0;
   // The same of a whole batch: f32 logits [rows, vocab_size], rows = spans or ids by `rows`. Errors: those of run() and
@@ -205,6 +218,8 @@ class Model {
   // What a sequence of `length` positions takes of it.
   [[nodiscard]] virtual std::size_t state_bytes(std::int64_t /*length*/) const { return 0; }
   [[nodiscard]] virtual DecodeGraphs decode_graphs() const { return {}; }
+  // Empty: all experts are in memory. From any thread.
+  [[nodiscard]] virtual std::optional<ExpertSlots> expert_slots() const { return std::nullopt; }
   // Prefixes of sequences that were run; null: the model keeps none.
   [[nodiscard]] virtual PrefixStore* prefixes() { return nullptr; }
   // Later calls tell `clock` what they are at, and leave it in Phase::other; null: they tell nobody.
@@ -222,6 +237,11 @@ struct LoadOptions {
   // Bytes for the states of all sequences; 0: nine tenths of the memory less the weights, and no more than 64 sequences
   // of full length take, or, on a GPU, `sequences` of `context` positions.
   std::size_t kv_memory = 0;
+  // Bytes of the host for all that a load holds; 0: what it takes. Where that is more, routed experts share slots, and
+  // are read from the files when a call needs them.
+  std::uint64_t memory = 0;
+  // Above 0: they share so many slots, whether or not all fit.
+  std::size_t expert_slots = 0;
   std::int64_t sequences = 64;
   std::int64_t context = 0;  // 0: what the model can hold
 };
@@ -230,7 +250,8 @@ struct LoadOptions {
 [[nodiscard]] KvType default_kv_type(const Policy& policy);
 
 // Packs every module of the plan with the kernels the plan decided on; reads the file once. On error nothing is left.
-// The plan's checkpoint may be dropped afterwards: serving never depends on the mapping.
+// The plan's checkpoint may be dropped afterwards: serving never depends on the mapping. With LoadOptions::memory also
+// the errors of expert_room.
 Result<std::unique_ptr<Model>> load_model(LoadPlan& plan, ThreadPool& pool, const LoadOptions& options = {});
 
 }  // namespace moracle

@@ -46,7 +46,7 @@ void MoeLayer::begin(const RunContext& context, std::int64_t tokens, NormedInput
   const std::int64_t top_k = parts_.routing.top_k;
   BumpArena arena(context.workspace);
   const Buffers buffers = lay_out(arena, tokens, context.threads());
-  const RunContext rest{context.stream, buffers.rest};
+  const RunContext rest{context.stream, buffers.rest, context.status};
 
   if (clock != nullptr) {
     clock->enter(Phase::norms);

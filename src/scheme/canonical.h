@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/generic/function_ref.h"
 #include "base/result.h"
 #include "scheme/quant_key.h"
 
@@ -85,6 +86,9 @@ struct RawScales {
 // in theirs. Empty: columns in order.
 [[nodiscard]] std::vector<std::int32_t> columns_by_group(std::span<const std::int32_t> g_idx);
 
+// Where the copy of some stored bytes lies.
+using MoveBytes = FunctionRef<std::span<const std::byte>(std::span<const std::byte>)>;
+
 class MatrixSource {
  public:
   virtual ~MatrixSource() = default;
@@ -107,6 +111,12 @@ class MatrixSource {
   }
   // Tells the system that this matrix has been packed and its file pages may go.
   virtual void release() const {}
+  // Adds the bytes of the checkpoint that it reads to `parts`; a matrix that reads none adds none.
+  virtual void list_stored(std::vector<std::span<const std::byte>>& /*parts*/) const {}
+  // The same matrix as a reader of copies: `moved` gives the copy of each of those. Null where it reads no checkpoint.
+  [[nodiscard]] virtual std::shared_ptr<const MatrixSource> relocated(const MoveBytes& /*moved*/) const {
+    return nullptr;
+  }
 
  protected:
   explicit MatrixSource(MatrixSpec spec) : spec_(std::move(spec)) {}

@@ -20,6 +20,7 @@ import unittest
 import moracle
 from cases import ALL, DATA, MIXTRAL, QWEN, TestCase, program
 from dlpack_tensor import COPIED, READ_ONLY, DlpackTensor
+from host_cases import Hosts  # noqa: F401 (unittest finds it here)
 from scheduler_cases import Schedulers  # noqa: F401 (unittest finds it here)
 from server_cases import Servers  # noqa: F401 (likewise)
 from torch_cases import Torch  # noqa: F401 (likewise)

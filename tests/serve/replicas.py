@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Two replicas behind haproxy with deploy/haproxy.cfg, of which one is drained under load: replicas.py PROGRAM.
 
-No request fails, and what runs on the replica that leaves is finished. Exit code 77 where haproxy is not installed.
+Requests of one key or conversation stay with one replica, and a crowd of one key is shared. No request fails, and what runs on
+the replica that leaves is finished. Exit code 77 where haproxy is not installed.
 """
 
+import concurrent.futures
 import json
 import pathlib
 import re
@@ -39,10 +41,12 @@ def configuration(port, ports):
     return text
 
 
-def ask(url, key, tokens, stream):
+def ask(url, key, tokens, stream, session=None):
     """How many tokens came, or why none did."""
     body = {"prompt": "one two three", "max_tokens": tokens, "stream": stream, "ignore_eos": True, "return_token_ids": True}
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
+    if session:
+        headers["X-Session-Id"] = session
     request = urllib.request.Request(url + "/v1/completions", json.dumps(body).encode(), headers)
     with urllib.request.urlopen(request, timeout=60) as answer:
         if not stream:
@@ -69,20 +73,54 @@ def main():
         proxy = subprocess.Popen([HAPROXY, "-f", file], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         url = f"http://127.0.0.1:{port}"
         try:
+            wait_for(url)
+            stay(url, one, two)
             return drain(url, one, two)
         finally:
             proxy.terminate()
             proxy.wait()
 
 
-def drain(url, one, two):
+def wait_for(url):
+    """Until the proxy has seen a replica answer."""
     deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:  # until it has seen both answer
+    while time.monotonic() < deadline:
         try:
             if ask(url, "0", 1, False) == 1:
-                break
+                return
         except OSError:
             time.sleep(0.1)
+    raise AssertionError("no replica answers behind the proxy")
+
+
+def tokens_of(requests, *replicas):
+    """How many tokens each replica made of these requests."""
+    before = [served.get("/v1/status")["generated_tokens"] for served in replicas]
+    requests()
+    return [served.get("/v1/status")["generated_tokens"] - begun for served, begun in zip(replicas, before)]
+
+
+def stay(url, one, two):
+    def by_turns():
+        for _ in range(12):
+            assert ask(url, "ann", 2, False) == 2
+
+    def in_conversations():
+        for session in range(24):
+            assert ask(url, "ann", 2, False, f"conversation {session}") == 2
+
+    def crowd():
+        with concurrent.futures.ThreadPoolExecutor(32) as pool:
+            assert list(pool.map(lambda _: ask(url, "ann", 100, False), range(32))) == [100] * 32
+
+    alone, apart, shared = (sorted(tokens_of(each, one, two)) for each in (by_turns, in_conversations, crowd))
+    print(json.dumps({"one key by turns": alone, "its conversations": apart, "its crowd": shared}))
+    assert alone == [0, 24], alone
+    assert apart[0] > 0 and sum(apart) == 48, apart
+    assert shared[0] >= 3200 * 0.3 and sum(shared) == 3200, shared  # 1.25 of the mean is 0.625 of two
+
+
+def drain(url, one, two):
     failures, answers, ends = [], [0], threading.Event()
 
     def client(number):

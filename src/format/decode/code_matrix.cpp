@@ -107,6 +107,18 @@ class CodeSource final : public MatrixSource {
     checkpoint_->release(matrix_.scales.tensor.bytes);
   }
 
+  void list_stored(std::vector<std::span<const std::byte>>& parts) const override {
+    parts.push_back(matrix_.codes.tensor.bytes);
+    parts.push_back(matrix_.scales.tensor.bytes);
+  }
+
+  std::shared_ptr<const MatrixSource> relocated(const MoveBytes& moved) const override {
+    auto copy = std::make_shared<CodeSource>(*this);
+    for (TensorView* tensor : {&copy->matrix_.codes.tensor, &copy->matrix_.scales.tensor})
+      tensor->bytes = moved(tensor->bytes);
+    return copy;
+  }
+
  private:
   // Everything but codes and scales.
   Result<> prepare(std::int64_t begin, std::int64_t end, MatrixPanel& out) const {

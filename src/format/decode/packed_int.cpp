@@ -94,6 +94,16 @@ class PackedIntSource final : public MatrixSource {
     checkpoint_->release(zeros_.bytes);
   }
 
+  void list_stored(std::vector<std::span<const std::byte>>& parts) const override {
+    for (const TensorView* tensor : {&codes_, &scales_, &zeros_}) parts.push_back(tensor->bytes);
+  }
+
+  std::shared_ptr<const MatrixSource> relocated(const MoveBytes& moved) const override {
+    auto copy = std::make_shared<PackedIntSource>(*this);
+    for (TensorView* tensor : {&copy->codes_, &copy->scales_, &copy->zeros_}) tensor->bytes = moved(tensor->bytes);
+    return copy;
+  }
+
  private:
   Result<> check_range(std::int64_t begin, std::int64_t end) const {
     if (begin >= 0 && begin <= end && end <= spec_.rows) return Ok{};

@@ -85,6 +85,14 @@ class PlainSource final : public MatrixSource {
 
   void release() const override { checkpoint_->release(tensor_.bytes); }
 
+  void list_stored(std::vector<std::span<const std::byte>>& parts) const override { parts.push_back(tensor_.bytes); }
+
+  std::shared_ptr<const MatrixSource> relocated(const MoveBytes& moved) const override {
+    auto copy = std::make_shared<PlainSource>(*this);
+    copy->tensor_.bytes = moved(tensor_.bytes);
+    return copy;
+  }
+
  private:
   template <class T>
   Result<> read_rows(std::int64_t begin, MatrixPanel& out) const {

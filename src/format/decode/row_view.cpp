@@ -55,6 +55,14 @@ class RowView final : public MatrixSource {
 
   void release() const override { whole_->release(); }
 
+  void list_stored(std::vector<std::span<const std::byte>>& parts) const override { whole_->list_stored(parts); }
+
+  std::shared_ptr<const MatrixSource> relocated(const MoveBytes& moved) const override {
+    auto copy = std::make_shared<RowView>(*this);
+    copy->whole_ = whole_->relocated(moved);
+    return copy->whole_ == nullptr ? nullptr : copy;
+  }
+
  private:
   template <class Stored>
   [[nodiscard]] std::optional<Stored> own_rows(std::optional<Stored> stored) const {

@@ -1,5 +1,6 @@
 // Driver of one layer's routed experts. Weights of an expert are contiguous: gate panel, up panel, gate panel, ... then
-// the w2 panels. Every weight is read once per call, for all tokens that share the expert.
+// the w2 panels. Every weight is read once per call, for all tokens that share the expert. Experts of a store are
+// computed in waves, as they come: an output is of one pair, and sums are made behind the last wave.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/weights/pack/pack.h"
 #include "kernels/expert_schedule.h"
+#include "kernels/expert_store.h"
 #include "kernels/weight_sink.h"
 
 namespace moracle::cpu {
@@ -28,6 +30,14 @@ constexpr std::int64_t kItemBlocks = kItemRows / kMaxTokens;
 
 struct ExpertExtras {
   MatrixExtras gate, up, down;
+};
+
+// What a pack has of its experts.
+struct PackedWeights {
+  std::vector<ExpertExtras> extras;
+  PageBuffer memory;                     // of all experts, one behind the other
+  std::vector<const std::byte*> blocks;  // of each in it
+  std::unique_ptr<LayerExperts> layer;   // in place of both: they are in a store
 };
 
 struct Layout {
@@ -61,11 +71,14 @@ struct InputRows {
 // Memory of one call.
 struct Workspace {
   ExpertSchedule schedule;
-  InputRows x, x_up;         // inputs of gate and of up, per token or per sorted pair
-  std::span<float> h;        // activated w13 output, [pairs, padded intermediate]
-  InputRows h_rows;          // the same, as inputs of w2
-  std::span<float> y;        // [pairs, padded hidden]
-  std::span<float> scratch;  // [threads, widest row]
+  std::span<const std::int32_t> active;      // experts that are computed now
+  std::span<const std::byte* const> blocks;  // [experts]: the weights of those
+  std::span<std::uint8_t> missing;           // [experts]: of a store, whether it has not given the expert
+  InputRows x, x_up;                         // inputs of gate and of up, per token or per sorted pair
+  std::span<float> h;                        // activated w13 output, [pairs, padded intermediate]
+  InputRows h_rows;                          // the same, as inputs of w2
+  std::span<float> y;                        // [pairs, padded hidden]
+  std::span<float> scratch;                  // [threads, widest row]
   std::int64_t scratch_stride = 0;
   std::span<std::byte> gathered;  // [threads, gather_rows, input stride of w13]
   std::int64_t gather_rows = 0;
@@ -73,19 +86,16 @@ struct Workspace {
 
 class CpuExperts final : public PackedExperts {
  public:
-  CpuExperts(const Target& target, const Layout& layout, const ActivationSpec& activation, PageBuffer memory,
-             std::vector<ExpertExtras> extras)
-      : kernels_(*target.activations),
-        layout_(layout),
-        activation_(activation),
-        memory_(std::move(memory)),
-        extras_(std::move(extras)) {}
+  CpuExperts(const Target& target, const Layout& layout, const ActivationSpec& activation, PackedWeights weights)
+      : kernels_(*target.activations), layout_(layout), activation_(activation), weights_(std::move(weights)) {}
 
   [[nodiscard]] std::size_t bytes() const override { return layout_.bytes(); }
   [[nodiscard]] std::span<const std::byte> expert(std::int64_t index) const override {
-    const std::size_t stride = layout_.expert_bytes();
-    return {memory_.data() + static_cast<std::size_t>(index) * stride, stride};
+    const auto at = static_cast<std::size_t>(index);
+    if (at >= weights_.blocks.size()) return {};
+    return {weights_.blocks[at], layout_.expert_bytes()};
   }
+  [[nodiscard]] std::size_t slot_bytes() const override { return layout_.expert_bytes(); }
 
   [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens, std::int64_t top_k, int threads) const override {
     BumpArena counting = BumpArena::counting();
@@ -99,23 +109,61 @@ class CpuExperts final : public PackedExperts {
     const ExpertSchedule schedule = ExpertSchedule::make(input, layout_.experts, arena);
     Workspace work = take_workspace(schedule, input.tokens, input.top_k, context.pool().threads(), arena);
     prepare_inputs(context, input, work);
+    if (weights_.layer == nullptr) {
+      work.active = schedule.active;
+      work.blocks = weights_.blocks;
+      compute(context, input, work);
+    } else {
+      compute_waves(context, input, work);
+    }
+    combine(context, input, work, out.f32());
+  }
+
+ private:
+  // In the order in which experts are there.
+  void compute_waves(const RunContext& context, const ExpertsInput& input, Workspace& work) const {
+    std::ranges::fill(work.missing, std::uint8_t{1});
+    LayerExperts& layer = *weights_.layer;
+    layer.begin(work.schedule.active);
+    for (work.active = layer.next(context.pool()); !work.active.empty(); work.active = layer.next(context.pool())) {
+      work.blocks = layer.blocks();
+      for (const std::int32_t expert : work.active) work.missing[static_cast<std::size_t>(expert)] = 0;
+      compute(context, input, work);
+    }
+    for (const std::int32_t expert : work.schedule.active) {
+      if (work.missing[static_cast<std::size_t>(expert)] != 0) leave_out(context, input, work, expert);
+    }
+  }
+
+  // Of an expert that could not be read: its outputs are zero, its tokens have no answer.
+  void leave_out(const RunContext& context, const ExpertsInput& input, const Workspace& work,
+                 std::int32_t expert) const {
+    const auto width = static_cast<std::size_t>(layout_.w2.layout().padded_rows());
+    const auto first = static_cast<std::size_t>(work.schedule.offsets[static_cast<std::size_t>(expert)]);
+    const auto pairs = static_cast<std::size_t>(tokens_of(work, expert));
+    std::ranges::fill(work.y.subspan(first * width, pairs * width), 0.0F);
+    if (context.status == nullptr) return;
+    for (const std::int32_t pair : work.schedule.pairs.subspan(first, pairs))
+      context.status->bad_layer[pair / input.top_k] = DeviceStatus::kUnread;
+  }
+
+  // The outputs of work.active.
+  void compute(const RunContext& context, const ExpertsInput& input, Workspace& work) const {
     spread(context, work, layout_.w13.layout().panels, kMaxPanels / 2, [&](const PanelRange& range, int thread) {
       for_blocks(
-          work, range, layout_.w13, gate_at(range.next_expert, range.next_panel),
+          work, range, layout_.w13, gate_at(work, range.next_expert, range.next_panel),
           [&](BlockRows& rows) { find_w13_rows(work, input, range.expert, thread, rows); },
           [&](const Step& step) { gemm_w13(work, step); });
     });
     prepare_hidden(context, work);
     spread(context, work, layout_.w2.layout().panels, kMaxPanels, [&](const PanelRange& range, int) {
       for_blocks(
-          work, range, layout_.w2, down_at(range.next_expert, range.next_panel),
+          work, range, layout_.w2, down_at(work, range.next_expert, range.next_panel),
           [&](BlockRows& rows) { find_w2_rows(work, range.expert, rows); },
           [&](const Step& step) { gemm_w2(work, step); });
     });
-    combine(context, input, work, out.f32());
   }
 
- private:
   // None where every pair has its own prepared row, since these lie in order.
   [[nodiscard]] std::int64_t gather_rows(std::int64_t pairs) const {
     if (!layout_.w13.even_rows() || layout_.per_pair) return 0;
@@ -126,6 +174,7 @@ class CpuExperts final : public PackedExperts {
                            BumpArena& arena) const {
     Workspace work;
     work.schedule = schedule;
+    work.missing = arena.take<std::uint8_t>(static_cast<std::size_t>(layout_.experts));
     const auto pairs = static_cast<std::size_t>(tokens * top_k);
     const auto rows = static_cast<std::size_t>(layout_.per_pair ? tokens * top_k : tokens);
     work.x = InputRows::take(layout_.w13, rows, arena);
@@ -154,12 +203,11 @@ class CpuExperts final : public PackedExperts {
   template <class Body>
   void spread(const RunContext& context, const Workspace& work, std::int64_t panels, std::int64_t most,
               Body body) const {
-    const auto active = narrow<std::int64_t>(work.schedule.active.size());
+    const auto active = narrow<std::int64_t>(work.active.size());
     if (active == 0) return;
-    const auto expert_at = [&](std::int64_t index) {
-      return work.schedule.active[static_cast<std::size_t>(index / panels)];
-    };
-    const std::int64_t mean_cost = panel_cost(narrow<std::int64_t>(work.schedule.pairs.size()) / active);
+    const auto expert_at = [&](std::int64_t index) { return work.active[static_cast<std::size_t>(index / panels)]; };
+    const auto all = narrow<std::int64_t>(work.schedule.active.size());
+    const std::int64_t mean_cost = panel_cost(narrow<std::int64_t>(work.schedule.pairs.size()) / all);
     const auto longest = [&](std::int64_t begin) {
       const std::int64_t of_cost = panels * mean_cost / panel_cost(tokens_of(work, expert_at(begin)));
       return std::clamp(of_cost, std::int64_t{1}, panels - begin % panels);
@@ -193,12 +241,12 @@ class CpuExperts final : public PackedExperts {
     const std::int64_t rows = per_pair ? narrow<std::int64_t>(work.schedule.pairs.size()) : input.tokens;
     context.pool().parallel_for(rows, [&](std::int64_t row, int thread) {
       std::int64_t token = row;
-      std::size_t only = PackedFormat::kMaxForms;     // the form, where it follows from the pair
-      const ExpertExtras* extras = &extras_.front();  // without per_pair all experts prepare alike
+      std::size_t only = PackedFormat::kMaxForms;             // the form, where it follows from the pair
+      const ExpertExtras* extras = &weights_.extras.front();  // without per_pair all experts prepare alike
       if (per_pair) {
         const auto pair = static_cast<std::size_t>(work.schedule.pairs[static_cast<std::size_t>(row)]);
         token = narrow<std::int64_t>(pair) / input.top_k;
-        extras = &extras_[static_cast<std::size_t>(input.ids[pair])];
+        extras = &weights_.extras[static_cast<std::size_t>(input.ids[pair])];
         only = layout_.w13.form_of(tokens_of(work, input.ids[pair]));
       }
       const float* x = input.x.f32() + token * layout_.hidden;
@@ -259,12 +307,12 @@ class CpuExperts final : public PackedExperts {
   }
 
   // Gate of the panel, up lies behind it.
-  [[nodiscard]] const std::byte* gate_at(std::int32_t expert, std::int64_t panel) const {
-    return memory_.data() + static_cast<std::size_t>(expert) * layout_.expert_bytes() +
+  [[nodiscard]] const std::byte* gate_at(const Workspace& work, std::int32_t expert, std::int64_t panel) const {
+    return work.blocks[static_cast<std::size_t>(expert)] +
            static_cast<std::size_t>(2 * panel) * layout_.w13.layout().panel_bytes;
   }
-  [[nodiscard]] const std::byte* down_at(std::int32_t expert, std::int64_t panel) const {
-    return memory_.data() + static_cast<std::size_t>(expert) * layout_.expert_bytes() + layout_.w13_bytes() +
+  [[nodiscard]] const std::byte* down_at(const Workspace& work, std::int32_t expert, std::int64_t panel) const {
+    return work.blocks[static_cast<std::size_t>(expert)] + layout_.w13_bytes() +
            static_cast<std::size_t>(panel) * layout_.w2.layout().panel_bytes;
   }
 
@@ -297,7 +345,7 @@ class CpuExperts final : public PackedExperts {
   void gemm_w13(const Workspace& work, const Step& step) const {
     const std::int64_t tokens = tokens_of(work, step.expert);
     const PanelFormat& format = layout_.w13.of(tokens);
-    const ExpertExtras& extras = extras_[static_cast<std::size_t>(step.expert)];
+    const ExpertExtras& extras = weights_.extras[static_cast<std::size_t>(step.expert)];
     alignas(64) float g[2][kMaxTokens * kPanelRows];
     alignas(64) float u[2][kMaxTokens * kPanelRows];
     float* const h = work.h.data() + step.position * format.padded_rows();
@@ -312,12 +360,12 @@ class CpuExperts final : public PackedExperts {
     const auto gemm = [&](const TokenBlock& rows, bool gate, bool up) {
       GemmArgs call = rows.call(format);
       for (std::int64_t p = 0; p < step.panels.count; ++p) {
-        const std::byte* const at = gate_at(step.expert, step.panels.panel[p]);
+        const std::byte* const at = gate_at(work, step.expert, step.panels.panel[p]);
         if (gate) call.add(at, extras.gate.scale, g[p]);
         if (up) call.add(at + format.panel_bytes, extras.up.scale, u[p]);
       }
       for (std::int64_t p = 0; p < step.next.count; ++p) {
-        const std::byte* const at = gate_at(step.expert, step.next.panel[p]);
+        const std::byte* const at = gate_at(work, step.expert, step.next.panel[p]);
         if (gate) call.next[call.next_count++] = at;
         if (up) call.next[call.next_count++] = at + format.panel_bytes;
       }
@@ -341,15 +389,15 @@ class CpuExperts final : public PackedExperts {
   }
 
   void prepare_hidden(const RunContext& context, Workspace& work) const {
-    const auto active = narrow<std::int64_t>(work.schedule.active.size());
+    const auto active = narrow<std::int64_t>(work.active.size());
     const PanelFormat& w13 = layout_.w13.layout();
     const std::int64_t stride = fault(KernelFault::padded_rows_leaked) ? w13.rows : w13.padded_rows();
     context.pool().parallel_for(active, [&](std::int64_t item, int thread) {
-      const std::int32_t expert = work.schedule.active[static_cast<std::size_t>(item)];
+      const std::int32_t expert = work.active[static_cast<std::size_t>(item)];
       const auto e = static_cast<std::size_t>(expert);
       const std::int64_t tokens = tokens_of(work, expert);
       for (std::int64_t row = work.schedule.offsets[e]; row < work.schedule.offsets[e + 1]; ++row) {
-        make_activation_row(kernels_, layout_.w2.of(tokens), extras_[e].down, work.h.data() + row * stride,
+        make_activation_row(kernels_, layout_.w2.of(tokens), weights_.extras[e].down, work.h.data() + row * stride,
                             work.scratch.data() + thread * work.scratch_stride,
                             work.h_rows.row(layout_.w2, tokens, row));
       }
@@ -367,14 +415,14 @@ class CpuExperts final : public PackedExperts {
   void gemm_w2(const Workspace& work, const Step& step) const {
     const std::int64_t tokens = tokens_of(work, step.expert);
     const PanelFormat& format = layout_.w2.of(tokens);
-    const MatrixExtras& extras = extras_[static_cast<std::size_t>(step.expert)].down;
+    const MatrixExtras& extras = weights_.extras[static_cast<std::size_t>(step.expert)].down;
     float* const y = work.y.data() + step.position * format.padded_rows();
     GemmArgs call = step.gate.call(format);
     call.out_stride = format.padded_rows();
     for (std::int64_t p = 0; p < step.panels.count; ++p)
-      call.add(down_at(step.expert, step.panels.panel[p]), extras.scale, y + step.panels.panel[p] * kPanelRows);
+      call.add(down_at(work, step.expert, step.panels.panel[p]), extras.scale, y + step.panels.panel[p] * kPanelRows);
     for (std::int64_t p = 0; p < step.next.count; ++p)
-      call.next[call.next_count++] = down_at(step.expert, step.next.panel[p]);
+      call.next[call.next_count++] = down_at(work, step.expert, step.next.panel[p]);
     call.following = step.following;
     layout_.w2.kernel(tokens).run(call);
     for (std::int64_t p = 0; !extras.bias.empty() && p < step.panels.count; ++p)
@@ -407,8 +455,7 @@ class CpuExperts final : public PackedExperts {
   const ActivationKernels& kernels_;
   Layout layout_;
   ActivationSpec activation_;
-  PageBuffer memory_;
-  std::vector<ExpertExtras> extras_;
+  PackedWeights weights_;
 };
 
 ExpertExtras expert_extras(const CanonicalExperts::Expert& expert) {
@@ -438,6 +485,34 @@ Result<> pack_expert(const CanonicalExperts::Expert& expert, const Layout& layou
   return Ok{};
 }
 
+Result<> pack_all(const CanonicalExperts& experts, const Layout& layout, ThreadPool& pool, PackedWeights& weights) {
+  MORACLE_ASSIGN(weights.memory, PageBuffer::allocate(layout.bytes()));
+  weights.extras.resize(experts.experts.size());
+  for (std::size_t e = 0; e < experts.experts.size(); ++e)
+    weights.blocks.push_back(weights.memory.data() + e * layout.expert_bytes());
+  std::vector<PackScratch> scratch(static_cast<std::size_t>(pool.threads()));
+  HostSink sink(weights.memory.data());
+  const auto write = [&](std::int64_t e, std::span<std::byte> block, int worker) {
+    const auto at = static_cast<std::size_t>(e);
+    weights.extras[at] = expert_extras(experts.experts[at]);
+    return pack_expert(experts.experts[at], layout, weights.extras[at], block.data(),
+                       scratch[static_cast<std::size_t>(worker)]);
+  };
+  return write_blocks(sink, pool, layout.experts, layout.expert_bytes(), write);
+}
+
+// A pack of one expert begins with new scratch, which knows nothing of bytes that were at its addresses before.
+Result<> add_to(ExpertStore& store, const CanonicalExperts& experts, const Layout& layout, PackedWeights& weights) {
+  for (const auto& expert : experts.experts) weights.extras.push_back(expert_extras(expert));
+  const auto pack = [layout, extras = weights.extras](std::int64_t e, const CanonicalExperts::Expert& stored,
+                                                      std::span<std::byte> block) -> Result<> {
+    PackScratch scratch;
+    return pack_expert(stored, layout, extras[static_cast<std::size_t>(e)], block.data(), scratch);
+  };
+  MORACLE_ASSIGN(weights.layer, store.add(experts, layout.expert_bytes(), pack));
+  return Ok{};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<PackedExperts>> pack_experts(const Target& target, Numerics numerics,
@@ -460,23 +535,14 @@ Result<std::unique_ptr<PackedExperts>> pack_experts(const Target& target, Numeri
                       expert.gate.input_scale != first.gate.input_scale ||
                       expert.up.input_scale != first.up.input_scale;
   }
-  PageBuffer memory;
-  std::vector<ExpertExtras> extras;
-  if (!options.layout_only) {
-    MORACLE_ASSIGN(memory, PageBuffer::allocate(layout.bytes()));
-    extras.resize(experts.experts.size());
-    std::vector<PackScratch> scratch(static_cast<std::size_t>(options.pool.threads()));
-    HostSink sink(memory.data());
-    const auto write = [&](std::int64_t e, std::span<std::byte> block, int worker) {
-      const auto at = static_cast<std::size_t>(e);
-      extras[at] = expert_extras(experts.experts[at]);
-      return pack_expert(experts.experts[at], layout, extras[at], block.data(),
-                         scratch[static_cast<std::size_t>(worker)]);
-    };
-    MORACLE_TRY(write_blocks(sink, options.pool, layout.experts, layout.expert_bytes(), write));
+  PackedWeights weights;
+  if (options.store != nullptr) {
+    MORACLE_TRY(add_to(*options.store, experts, layout, weights));
+  } else if (!options.layout_only) {
+    MORACLE_TRY(pack_all(experts, layout, options.pool, weights));
   }
   return std::unique_ptr<PackedExperts>(
-      std::make_unique<CpuExperts>(target, layout, options.activation, std::move(memory), std::move(extras)));
+      std::make_unique<CpuExperts>(target, layout, options.activation, std::move(weights)));
 }
 
 }  // namespace moracle::cpu

@@ -6,6 +6,7 @@
 
 #include "model/blocks/blocks.h"
 #include "model/model.h"
+#include "slots/expert_pool.h"
 
 namespace moracle {
 
@@ -32,6 +33,7 @@ struct TransformerParts {
   const Ops* ops = nullptr;                                   // of the device
   std::shared_ptr<GpuDevice> device{};                        // where the pass runs; null: on the host's pool
   std::vector<std::shared_ptr<DeviceWorkspace>> elsewhere{};  // of devices that have a part of the layers
+  std::shared_ptr<ExpertPool> pool{};                         // of the layers' experts; null: all are in memory
 };
 
 }  // namespace moracle

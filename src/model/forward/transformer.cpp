@@ -213,6 +213,25 @@ void Transformer::fail(std::size_t span, std::int64_t token, const std::string& 
                 .advice = "run 'moracle verify' on the model"};
 }
 
+void Transformer::fail_unread(std::size_t span, BatchResult& result) const {
+  std::optional<Error>& error = result.spans[indices_[span]].error;
+  if (!error) error = parts_.pool->last_error();
+}
+
+std::optional<ExpertSlots> Transformer::expert_slots() const {
+  if (parts_.pool == nullptr) return std::nullopt;
+  const PoolSize& size = parts_.pool->size();
+  const PoolCounts counts = parts_.pool->counts();
+  return ExpertSlots{.slots = size.slots,
+                     .experts = size.experts,
+                     .slot_bytes = size.slot_bytes,
+                     .uses = counts.uses,
+                     .hits = counts.hits,
+                     .reads = counts.reads,
+                     .read_bytes = counts.read_bytes,
+                     .failures = counts.failures};
+}
+
 // Of each sequence, the token that went wrong in the lowest layer; then what is not finite behind the last one.
 void Transformer::read_errors(BatchResult& result) const {
   const ForwardResult::Arrays& found = memory_->results.read();
@@ -220,6 +239,10 @@ void Transformer::read_errors(BatchResult& result) const {
     const std::int32_t* const first = found.failed_layer + spans_[s].begin;
     const std::int32_t* const bad = std::min_element(first, first + spans_[s].count);
     if (*bad == DeviceStatus::kRouted) continue;
+    if (*bad == DeviceStatus::kUnread) {
+      fail_unread(s, result);
+      continue;
+    }
     fail(s, spans_[s].begin + (bad - first), "the router logits of layer " + std::to_string(*bad), result);
   }
   for (std::size_t s = 0; s < spans_.size(); ++s) {

@@ -57,6 +57,7 @@ class Transformer final : public Model {
   // Errors: those of the device.
   Result<> prepare_decode(std::span<const std::int64_t> sequences, bool graphs);
   [[nodiscard]] DecodeGraphs decode_graphs() const override { return graphs_; }
+  [[nodiscard]] std::optional<ExpertSlots> expert_slots() const override;
   // What prepare_decode(kDecodeSizes) allocates, and what its graphs are taken for.
   [[nodiscard]] std::size_t decode_bytes() const;
   [[nodiscard]] std::size_t graph_bytes() const;
@@ -128,6 +129,8 @@ class Transformer final : public Model {
   Result<> complete_rows(const StepCall& call, BatchResult& result);
   // Logits of further rows, of a device null where nobody asks for them, and whether they are finite.
   Result<> compute_rows(const StepCall& call, std::size_t first, std::size_t rows, float* logits, BatchResult& result);
+  // Of a span that needs an expert which could not be read.
+  void fail_unread(std::size_t span, BatchResult& result) const;
   void fail_rows(std::size_t first, std::size_t rows, BatchResult& result) const;
   // The first error of a span is kept.
   void fail(std::size_t span, std::int64_t token, const std::string& place, BatchResult& result) const;

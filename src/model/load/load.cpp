@@ -16,6 +16,7 @@
 #include "model/load/build.h"
 #include "model/load/check_operations.h"
 #include "model/load/device_room.h"
+#include "model/load/expert_room.h"
 #include "model/load/plan.h"
 
 namespace moracle {
@@ -48,9 +49,12 @@ struct LoadDevice {
 
 class PackedModules final : public ModuleSource {
  public:
-  PackedModules(const Plan& plan, ThreadPool& pool, const LoadOptions& options)
-      : plan_(plan), pool_(pool), options_(options), prefetcher_(tensors_of(plan)) {
-    for (const ModuleReport& module : plan.modules()) progress_.bytes_total += module.bytes;
+  // `experts`: has routed experts, which are not read then; null: they are packed.
+  PackedModules(const Plan& plan, ThreadPool& pool, const LoadOptions& options, ExpertPool* experts)
+      : plan_(plan), pool_(pool), options_(options), experts_(experts), prefetcher_(tensors_to_read()) {
+    for (std::size_t module = 0; module < plan.modules().size(); ++module) {
+      if (is_read(module)) progress_.bytes_total += plan.modules()[module].bytes;
+    }
     for (const PlacedDevice& device : plan.placement().devices) {
       devices_.push_back(std::make_unique<LoadDevice>(device, pool));
     }
@@ -78,6 +82,7 @@ class PackedModules final : public ModuleSource {
     PackOptions options = options_of(index);
     options.activation = spec.activation;
     options.batch_invariant = plan_.policy().batch_invariant;
+    options.store = experts_;
     MORACLE_ASSIGN(std::unique_ptr<PackedExperts> packed, find_implementation(card.id)->pack_experts(experts, options));
     for (const auto& expert : experts.experts) {
       for (const CanonicalLinear* linear : {&expert.gate, &expert.up, &expert.down}) linear->weight->release();
@@ -135,12 +140,16 @@ class PackedModules final : public ModuleSource {
 
  private:
   // By module, in the order of the plan, which is nearly that in which modules are asked for.
-  static Prefetcher::Steps tensors_of(const Plan& plan) {
-    Prefetcher::Steps steps(plan.modules().size());
+  [[nodiscard]] Prefetcher::Steps tensors_to_read() const {
+    Prefetcher::Steps steps(plan_.modules().size());
     for (std::size_t module = 0; module < steps.size(); ++module) {
-      for (const TensorView* tensor : plan.opened(module).tensors) steps[module].push_back(tensor->bytes);
+      if (!is_read(module)) continue;
+      for (const TensorView* tensor : plan_.opened(module).tensors) steps[module].push_back(tensor->bytes);
     }
     return steps;
+  }
+  [[nodiscard]] bool is_read(std::size_t module) const {
+    return experts_ == nullptr || plan_.modules()[module].kind != "experts";
   }
 
   Result<std::unique_ptr<PackedLinear>> pack(const LinearSpec& spec, bool head) {
@@ -186,7 +195,7 @@ class PackedModules final : public ModuleSource {
   // Error: "interrupted".
   Result<> advance(std::size_t module) {
     prefetcher_.packed(module);
-    progress_.bytes_done += plan_.modules()[module].bytes;
+    if (is_read(module)) progress_.bytes_done += plan_.modules()[module].bytes;
     if (!options_.progress || options_.progress(progress_)) return Ok{};
     return Error{.code = "interrupted", .found = "a load under way"};
   }
@@ -194,6 +203,7 @@ class PackedModules final : public ModuleSource {
   const Plan& plan_;
   ThreadPool& pool_;
   const LoadOptions& options_;
+  ExpertPool* experts_;
   LoadProgress progress_{};
   Prefetcher prefetcher_;
   std::vector<std::unique_ptr<LoadDevice>> devices_;  // by DeviceId
@@ -270,6 +280,24 @@ Result<std::size_t> default_kv_memory(const Plan& plan, const Transformer& model
   return std::min({left, addresses, kSequences * model.state_bytes(plan.spec().info.max_context)});
 }
 
+// Of a load under a bound.
+struct HostRoom {
+  std::size_t state = 0;               // bytes for sequences; 0: there is no bound
+  std::shared_ptr<ExpertPool> pool{};  // null: all experts fit
+};
+
+Result<HostRoom> host_room(const LoadPlan& plan, const LoadOptions& options, const MemoryPlanOptions& call) {
+  if (options.memory == 0 && options.expert_slots == 0) return HostRoom{};
+  const RoomOptions bound{
+      .memory = options.memory, .kv_memory = options.kv_memory, .expert_slots = options.expert_slots};
+  auto asked = guarded("plan the memory", [&] { return expert_room(plan, bound, call); });
+  MORACLE_ASSIGN(const ExpertRoom room, unless_changed(plan.opened().checkpoint(), std::move(asked)));
+  HostRoom host{.state = options.memory > 0 ? room.state : 0};
+  if (room.pool.slots == 0) return host;
+  MORACLE_ASSIGN(host.pool, ExpertPool::make(plan.opened().shared_checkpoint(), room.pool));
+  return host;
+}
+
 }  // namespace
 
 KvType default_kv_type(const Policy& policy) {
@@ -281,26 +309,28 @@ Result<std::unique_ptr<Model>> load_model(LoadPlan& plan, ThreadPool& pool, cons
   MORACLE_ASSIGN(const std::shared_ptr<const Ops> ops, check_winners(own));
   const KvType kv = options.kv.value_or(default_kv_type(own.policy()));
   MORACLE_TRY(check_operations(own.spec(), *ops, kv));
-  auto asked = guarded("plan the memory", [&] {
-    return check_device_room(plan, {.context = std::min(kUsualContext, own.spec().info.max_context),
-                                    .batch_tokens = plan.prefill_chunk(),
-                                    .threads = pool.threads(),
-                                    .kv = kv});
-  });
+  const MemoryPlanOptions call{.context = std::min(kUsualContext, own.spec().info.max_context),
+                               .batch_tokens = plan.prefill_chunk(),
+                               .threads = pool.threads(),
+                               .kv = kv};
+  auto asked = guarded("plan the memory", [&] { return check_device_room(plan, call); });
   MORACLE_ASSIGN(const MemoryOnDevice room, unless_changed(own.checkpoint(), std::move(asked)));
-  PackedModules modules(own, pool, options);
+  MORACLE_ASSIGN(const HostRoom host, host_room(plan, options, call));
+  PackedModules modules(own, pool, options, host.pool.get());
   auto built = guarded("load the weights", [&] {
     return build_transformer(own.spec(), modules, *ops, {.kv = kv, .batch_invariant = own.policy().batch_invariant});
   });
   if (!built.ok()) built = with_room(std::move(built).error(), room);
   MORACLE_ASSIGN(Transformer::Parts parts, unless_changed(own.checkpoint(), std::move(built)));
   modules.hand_over(parts);
+  parts.pool = host.pool;
   parts.owners.push_back(ops);
   parts.device = own.placement().whole_gpu();
   MORACLE_TRY(own.checkpoint().verify_unchanged());
   return guarded("load the weights", [&]() -> Result<std::unique_ptr<Model>> {
     auto model = std::make_unique<Transformer>(std::move(parts), pool);
     std::size_t bytes = options.kv_memory;
+    if (bytes == 0) bytes = std::min(host.state, kSequences * model->state_bytes(own.spec().info.max_context));
     if (bytes == 0) {
       MORACLE_ASSIGN(bytes, default_kv_memory(own, *model, options));
     }

@@ -158,7 +158,7 @@ class LaidOutModules final : public ModuleSource {
     if (const KernelImplementation* const kernel = native(choice)) {
       MORACLE_ASSIGN(std::unique_ptr<PackedExperts> packed,
                      kernel->pack_experts(share, layout_options(spec.activation)));
-      named = {.card = choice.winner, .packed = true, .bytes = packed->bytes()};
+      named = {.card = choice.winner, .packed = true, .bytes = packed->bytes(), .slot_bytes = packed->slot_bytes()};
       persistent_ = std::max(persistent_, packed->kept_bytes());
       if (plan_.placement().whole_gpu() != nullptr) return PlacedExperts(std::move(packed));
       return place(*choice.winner, std::move(packed), share.hidden, workspace_);

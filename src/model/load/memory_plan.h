@@ -16,6 +16,7 @@ struct ExpertsKernel {
   // Counted as the kernel lays them out; else at their published widths.
   bool packed = false;
   std::uint64_t bytes = 0;
+  std::uint64_t slot_bytes = 0;  // of one expert, where it can be packed alone
 };
 
 struct LayerMemory {

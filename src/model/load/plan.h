@@ -42,6 +42,7 @@ class LoadPlan::Opened final {
   }
   [[nodiscard]] const ModelSpec& spec() const { return spec_; }
   [[nodiscard]] const Checkpoint& checkpoint() const { return *checkpoint_; }
+  [[nodiscard]] const std::shared_ptr<const Checkpoint>& shared_checkpoint() const { return checkpoint_; }
   [[nodiscard]] const Placement& placement() const { return placement_; }
   [[nodiscard]] const Policy& policy() const { return policy_; }
   // By the name in its report; every module of the spec has one.

@@ -11,13 +11,18 @@ namespace {
 
 constexpr std::size_t kLeastKeyBytes = 8;
 constexpr std::size_t kMaxKeyBytes = 512;
-constexpr std::string_view kProbePath = "/health";
+constexpr std::string_view kHealthPath = "/health";
 constexpr std::size_t kKeyFileBytes = std::size_t{1} << 20;
+
+// Probes of an orchestrator, which name the address of a container as host.
+bool is_probe(std::string_view path) {
+  return path == "/livez" || path == "/readyz";
+}
 
 // Probes, and the files of the page, which hold nothing of model and clients: a browser asks for them before its user
 // can name a key.
 bool needs_key(std::string_view path) {
-  return path != kProbePath && path != "/" && !path.starts_with("/page/");
+  return path != kHealthPath && !is_probe(path) && path != "/" && !path.starts_with("/page/");
 }
 
 // In time that depends on the longest key's length alone.
@@ -147,7 +152,7 @@ Result<std::string> Access::check(const AccessRequest& request) const {
   };
   const std::string host = lower(without_port(request.host));
   // Probes of HTTP/1.0 name no host; browsers, which pages may mislead, always do.
-  const bool probes = request.host.empty() && request.path == kProbePath;
+  const bool probes = is_probe(request.path) || (request.host.empty() && request.path == kHealthPath);
   if (rules_.checks_host && !probes && !is_loopback(host) && !listed(rules_.allowed_hosts, host)) {
     return Error{.code = "request.forbidden",
                  .wanted = "a host name of this server",

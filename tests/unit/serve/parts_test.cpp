@@ -41,7 +41,7 @@ TEST(ServeAccess, KeysGuardEverythingButHealthAndThePage) {
                                          "Basic secret-of-ann", "Bearer Secret-of-ann"})
       EXPECT_EQ(status_of(access, with(path, wrong)), 401) << wrong;
   }
-  for (const char* const open : {"/health", "/", "/page/main.js"})
+  for (const char* const open : {"/health", "/livez", "/readyz", "/", "/page/main.js"})
     EXPECT_EQ(status_of(access, with(open, "")), 200) << open;
   EXPECT_EQ(status_of(access, with("/health/", "")), 401);
 }
@@ -54,6 +54,9 @@ TEST(ServeAccess, HostsAndOriginsOfOthersAreRefused) {
   for (const std::string_view host :
        {"evil.example", "localhost.evil.example", "10.0.0.1", "", "127.0.0.1.evil.example"}) {
     EXPECT_EQ(status_of(access, {.path = "/", .host = host}), 403) << host;
+    EXPECT_EQ(status_of(access, {.path = "/livez", .host = host}), 200) << host;
+    EXPECT_EQ(status_of(access, {.path = "/readyz", .host = host}), 200) << host;
+    EXPECT_EQ(status_of(access, {.path = "/readyz", .host = host, .origin = "http://evil.test"}), 403) << host;
   }
   const auto from = [](std::string_view origin) {
     return AccessRequest{.path = "/", .host = "localhost:8080", .origin = origin};

@@ -346,13 +346,15 @@ TEST_F(ServeTest, TellsOfTheLoadUntilItIsDone) {
   EXPECT_EQ(health.status, 503);
   EXPECT_EQ(health.json()["progress"], 0.25);
   EXPECT_TRUE(health.has("Retry-After: "));
+  EXPECT_EQ(ask(get_text("/readyz")).status, 503);
+  EXPECT_EQ(ask(get_text("/livez")).status, 200);
   const HttpAnswer early = post("/v1/chat/completions", std::string(kChat) + "}");
   EXPECT_EQ(early.status, 503);
   EXPECT_TRUE(early.has("Retry-After: "));
   make_ready();
-  EXPECT_EQ(ask(get_text("/health")).status, 200);
+  for (const char* const path : {"/health", "/livez", "/readyz"}) EXPECT_EQ(ask(get_text(path)).status, 200) << path;
   engine_->stalled_s = 61;
-  EXPECT_EQ(ask(get_text("/health")).status, 503);
+  for (const char* const path : {"/health", "/livez", "/readyz"}) EXPECT_EQ(ask(get_text(path)).status, 503) << path;
 }
 
 TEST_F(ServeTest, RetryAfterFollowsWhatWaitsAndHowFastRequestsEnd) {

@@ -1,0 +1,108 @@
+#include "model/load/expert_room.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
+#include "base/generic/count.h"
+#include "base/generic/quantity.h"
+#include "model/load/plan.h"
+#include "slots/extents.h"
+
+namespace moracle {
+
+namespace {
+
+// With slots for what two layers choose for a token.
+Result<PoolSize> least_pool(const LoadPlan& plan, const MemoryPlan& memory) {
+  PoolSize size;
+  for (const LayerMemory& layer : memory.layers) {
+    if (layer.experts.card == nullptr) continue;
+    if (layer.experts.slot_bytes == 0) {
+      return Error{.code = "memory.kernel",
+                   .where = layer.name,
+                   .wanted = "a kernel that packs each expert alone, since not all of them fit",
+                   .found = std::string(layer.experts.card->id),
+                   .advice = "leave --backend out, or give more memory"};
+    }
+    size.slot_bytes = std::max<std::size_t>(size.slot_bytes, layer.experts.slot_bytes);
+    size.experts += layer.experts.bytes / layer.experts.slot_bytes;
+  }
+  for (const ModuleReport& module : plan.modules()) {
+    if (module.kind != "experts") continue;
+    const std::size_t stored = module.bytes / count(std::max<std::int64_t>(plan.info().experts, 1));
+    size.read_bytes = std::max(size.read_bytes, ExpertExtents::most_room(stored));
+  }
+  size.slot_bytes = (size.slot_bytes + BumpArena::kAlignment - 1) / BumpArena::kAlignment * BumpArena::kAlignment;
+  size.slots = std::min<std::size_t>(size.experts, 2 * count(plan.info().experts_per_token));
+  return size;
+}
+
+void count_choices(const LoadPlan& plan, ExpertRoom& room) {
+  std::uint64_t layers = 0;
+  std::uint64_t bytes = 0;
+  for (const ModuleReport& module : plan.modules()) {
+    if (module.kind != "experts") continue;
+    ++layers;
+    bytes += module.bytes;
+  }
+  room.chosen = layers * count(plan.info().experts_per_token);
+  room.stored = bytes / std::max<std::uint64_t>(layers * count(plan.info().experts), 1);
+}
+
+Error below_floor(const ExpertRoom& room, std::uint64_t found, const MemoryPlan& memory) {
+  const PoolSize& pool = room.pool;
+  return Error{
+      .code = "memory.floor",
+      .where = "--memory",
+      .wanted = fmt::format("at least {}", human_bytes(room.floor)),
+      .found = human_bytes(found),
+      .advice = "give more memory, or choose a model of fewer or narrower weights",
+      .details = {
+          fmt::format("weights without routed experts {}, KV cache {}, workspace {} (calls of up to {} tokens)",
+                      human_bytes(room.weights), human_bytes(room.state), human_bytes(room.workspace),
+                      memory.batch_tokens),
+          fmt::format("{} experts of {} in slots, {} to read into: in all {}", pool.slots, human_bytes(pool.slot_bytes),
+                      human_bytes(PoolSize::kReads * pool.read_bytes), human_bytes(room.floor)),
+          fmt::format("all {} experts take {}", pool.experts, human_bytes(room.experts))}};
+}
+
+}  // namespace
+
+Result<ExpertRoom> expert_room(const LoadPlan& plan, const RoomOptions& options, const MemoryPlanOptions& call) {
+  if (plan.opened().placement().gpu() != nullptr) {
+    return Error{.code = "memory.device",
+                 .where = "--memory",
+                 .wanted = "--device cpu",
+                 .found = "a GPU",
+                 .advice = "leave --memory out; --vram bounds the memory of a GPU"};
+  }
+  MORACLE_ASSIGN(const MemoryPlan planned, memory_plan(plan, call));
+  ExpertRoom room{.workspace = planned.workspace};
+  for (const LayerMemory& layer : planned.layers) room.experts += layer.experts.bytes;
+  room.weights = planned.weights() - room.experts;
+  count_choices(plan, room);
+  room.state = options.kv_memory > 0 ? options.kv_memory : planned.state;
+  const Result<PoolSize> least = least_pool(plan, planned);
+  room.floor = room.rest() + (least.ok() ? std::min<std::uint64_t>(least->bytes(), room.experts) : room.experts);
+  const bool all_fit = room.rest() + room.experts <= options.memory;
+  if (all_fit && options.expert_slots == 0) {
+    if (options.kv_memory == 0) room.state = options.memory - room.weights - room.experts - room.workspace;
+    return room;
+  }
+  MORACLE_TRY(least);
+  room.pool = *least;
+  if (options.expert_slots > 0) {
+    room.pool.slots = std::min(options.expert_slots, room.pool.experts);
+    return room;
+  }
+  if (options.memory < room.floor) return below_floor(room, options.memory, planned);
+  if (options.kv_memory == 0)
+    room.state = std::clamp(options.memory / 8, room.state, room.state + options.memory - room.floor);
+  const std::uint64_t spare = options.memory - room.rest() - room.pool.bytes();
+  room.pool.slots += std::min<std::uint64_t>(room.pool.experts - room.pool.slots, spare / room.pool.slot_bytes);
+  return room;
+}
+
+}  // namespace moracle

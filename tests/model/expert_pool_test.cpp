@@ -1,0 +1,261 @@
+// Models whose experts do not all fit: the same bits as of a load that fits, and errors of the disk.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "model/load/expert_room.h"
+#include "support/faulty_disk.h"
+#include "support/model_fixture.h"
+#include "support/temporary_folder.h"
+
+namespace moracle::test {
+namespace {
+
+constexpr int kThreads = 2;
+using Logits = std::vector<float>;
+
+std::vector<std::filesystem::path> folders() {
+  std::vector<std::filesystem::path> all;
+  for (const char* kind : {"checkpoints", "families"}) {
+    for (const auto& entry : std::filesystem::directory_iterator(data_dir() / kind)) {
+      if (entry.is_directory()) all.push_back(entry.path());
+    }
+  }
+  if (const auto shared = shared_dir()) {
+    for (const auto& entry : std::filesystem::directory_iterator(*shared / "checkpoints")) {
+      if (entry.is_directory()) all.push_back(entry.path());
+    }
+  }
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+Result<ExpertRoom> room_of(const LoadPlan& plan, std::uint64_t memory) {
+  return expert_room(plan, {.memory = memory},
+                     {.context = std::min(kUsualContext, plan.info().max_context),
+                      .batch_tokens = plan.prefill_chunk(),
+                      .threads = kThreads});
+}
+
+std::shared_ptr<const Checkpoint> open(const std::filesystem::path& folder) {
+  auto opened = Checkpoint::open(folder);
+  EXPECT_TRUE(opened.ok());
+  return opened.ok() ? *opened : nullptr;
+}
+
+Loaded load_slots(const std::shared_ptr<const Checkpoint>& checkpoint, std::size_t slots) {
+  Loaded loaded;
+  auto plan = LoadPlan::make(checkpoint, probe_machine(), {});
+  if (!plan.ok()) {
+    ADD_FAILURE() << plan.error().message();
+    return loaded;
+  }
+  loaded.pool = std::make_unique<ThreadPool>(kThreads);
+  auto model = load_model(**plan, *loaded.pool, {.expert_slots = slots});
+  if (!model.ok()) {
+    ADD_FAILURE() << model.error().message();
+    return loaded;
+  }
+  loaded.model = std::move(*model);
+  return loaded;
+}
+
+std::vector<std::int32_t> prompt(const Model& model, std::size_t length, std::int32_t seed) {
+  std::vector<std::int32_t> ids(length);
+  for (std::size_t i = 0; i < length; ++i) {
+    const auto mixed = static_cast<std::int64_t>(i * i * 31 + i * 7) + seed;
+    ids[i] = static_cast<std::int32_t>(mixed % model.info().vocab_size);
+  }
+  return ids;
+}
+
+// A prompt, steps of two sequences, and a prompt behind them.
+std::vector<Logits> talk(Model& model) {
+  const auto first = new_state(model);
+  const auto second = new_state(model);
+  std::vector<Logits> all;
+  all.push_back(run(model, *first, prompt(model, 40, 1)));
+  all.push_back(run(model, *second, prompt(model, 3, 9)));
+  for (std::int32_t step = 0; step < 4; ++step) {
+    Ragged batch;
+    batch.add(*first, prompt(model, 1, step));
+    batch.add(*second, prompt(model, 1, 3 * step));
+    const Result<> done = batch.forward(model, LogitRows::all, all.emplace_back());
+    EXPECT_TRUE(done.ok()) << done.error().message();
+  }
+  all.push_back(run(model, *second, prompt(model, 17, 5)));
+  return all;
+}
+
+bool same_bits(const Logits& a, const Logits& b) {
+  return !a.empty() && a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+class ExpertPoolTest : public testing::TestWithParam<std::filesystem::path> {};
+
+TEST_P(ExpertPoolTest, OneSlotGivesTheSameBits) {
+  const Loaded whole = load(GetParam(), {}, kThreads);
+  const Loaded least = load_slots(open(GetParam()), 1);
+  ASSERT_NE(whole.model, nullptr);
+  ASSERT_NE(least.model, nullptr);
+  EXPECT_FALSE(whole.model->expert_slots());
+  const std::vector<Logits> wanted = talk(*whole.model);
+  const std::vector<Logits> found = talk(*least.model);
+  ASSERT_EQ(wanted.size(), found.size());
+  for (std::size_t i = 0; i < wanted.size(); ++i) EXPECT_TRUE(same_bits(wanted[i], found[i])) << i;
+  const auto slots = least.model->expert_slots();
+  ASSERT_TRUE(slots);
+  EXPECT_EQ(slots->reads, slots->uses - slots->hits);
+  EXPECT_GT(slots->reads, 0U);
+  EXPECT_EQ(slots->failures, 0U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Checkpoints, ExpertPoolTest, testing::ValuesIn(folders()), [](const auto& info) {
+  std::string name = info.param.parent_path().parent_path().filename().string() + "_" + info.param.filename().string();
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; }, '_');
+  return name;
+});
+
+const std::filesystem::path& small_folder() {
+  static const std::filesystem::path folder = data_dir() / "checkpoints" / "qwen3moe-gptq-w4g128-sym";
+  return folder;
+}
+
+TEST(ExpertPool, IsRefusedBelowItsFloorAndNotMadeWhereAllFit) {
+  auto plan = LoadPlan::make(open(small_folder()), probe_machine(), {});
+  ASSERT_TRUE(plan.ok());
+  const auto most = room_of(**plan, std::uint64_t{1} << 40U);
+  ASSERT_TRUE(most.ok()) << most.error().message();
+  EXPECT_EQ(most->pool.slots, 0U);
+  EXPECT_GT(most->state, std::uint64_t{1} << 39U);
+  const std::uint64_t too_few = most->weights + most->workspace + most->experts;
+  const auto below = room_of(**plan, too_few);
+  ASSERT_FALSE(below.ok());
+  EXPECT_EQ(below.error().code, "memory.floor");
+  EXPECT_EQ(below.error().details.size(), 3U);
+  ThreadPool pool(1);
+  EXPECT_FALSE(load_model(**plan, pool, {.memory = too_few}).ok());
+  const auto fits = load_model(**plan, pool, {.memory = std::uint64_t{1} << 40U});
+  ASSERT_TRUE(fits.ok());
+  EXPECT_FALSE((*fits)->expert_slots());
+}
+
+TEST(ExpertPool, MoreSlotsAreFewerReads) {
+  std::uint64_t reads = UINT64_MAX;
+  for (const std::size_t slots : {1U, 8U, 24U, 1000U}) {
+    const Loaded loaded = load_slots(open(small_folder()), slots);
+    ASSERT_NE(loaded.model, nullptr);
+    talk(*loaded.model);
+    const auto counts = loaded.model->expert_slots();
+    EXPECT_EQ(counts->slots, std::min<std::uint64_t>(slots, counts->experts));
+    EXPECT_LT(counts->reads, reads) << slots;
+    reads = counts->reads;
+  }
+}
+
+// Whoever needs an expert that cannot be read has the disk's error, the others what they would have alone.
+TEST(ExpertPool, AFailedReadFailsThoseWhoNeedIt) {
+  const Loaded whole = load(small_folder(), {}, kThreads);
+  const auto disk = std::make_shared<FaultyDisk>(open(small_folder()));
+  const Loaded least = load_slots(disk, 3);
+  ASSERT_NE(least.model, nullptr);
+  int failed = 0;
+  int served = 0;
+  for (const std::int64_t every : {1, 2, 3, 5, 7, 11, 29, 64, 0}) {
+    disk->fail_every(every);
+    std::vector<std::unique_ptr<SequenceState>> states;
+    std::vector<SequenceState*> pointers;
+    std::vector<std::int32_t> ids;
+    std::vector<std::int32_t> positions;
+    std::vector<Batch::Span> spans;
+    for (std::int32_t s = 0; s < 6; ++s) {
+      states.push_back(new_state(*least.model));
+      pointers.push_back(states.back().get());
+      ids.push_back(prompt(*least.model, 1, 11 * s).front());
+      positions.push_back(0);
+      spans.push_back({.begin = s, .count = 1});
+    }
+    BatchResult result;
+    ASSERT_TRUE(least.model->run({ids, positions, spans}, pointers, result).ok());
+    const auto width = static_cast<std::ptrdiff_t>(least.model->info().vocab_size);
+    for (std::size_t s = 0; s < spans.size(); ++s) {
+      const BatchResult::Span& span = result.spans[s];
+      if (span.error) {
+        ++failed;
+        EXPECT_EQ(span.error->code, "file.read");
+        EXPECT_EQ(span.error->file, "shard");
+        EXPECT_EQ(span.error->where, "byte 4096");
+        EXPECT_EQ(pointers[s]->length(), 0);
+        EXPECT_GT(every, 0);
+        continue;
+      }
+      ++served;
+      const auto state = new_state(*whole.model);
+      const Logits alone = run(*whole.model, *state, {ids[s]});
+      const auto first = result.logits.begin() + static_cast<std::ptrdiff_t>(span.logits);
+      EXPECT_TRUE(same_bits(alone, Logits(first, first + width))) << every << " " << s;
+      EXPECT_NE(every, 1);
+    }
+  }
+  EXPECT_GT(failed, 6);
+  EXPECT_GT(served, 6);
+  EXPECT_GT(least.model->expert_slots()->failures, 0U);
+}
+
+TEST(ExpertPool, ASlowDiskIsWaitedFor) {
+  const Loaded whole = load(small_folder(), {}, kThreads);
+  const auto disk = std::make_shared<FaultyDisk>(open(small_folder()));
+  disk->wait_for_each(std::chrono::microseconds(300));
+  const Loaded least = load_slots(disk, 3);
+  ASSERT_NE(least.model, nullptr);
+  const std::vector<Logits> wanted = talk(*whole.model);
+  const std::vector<Logits> found = talk(*least.model);
+  for (std::size_t i = 0; i < wanted.size(); ++i) EXPECT_TRUE(same_bits(wanted[i], found[i])) << i;
+}
+
+// The first error of a call of one token.
+std::optional<Error> error_of(Model& model) {
+  const auto state = new_state(model);
+  Ragged batch;
+  batch.add(*state, prompt(model, 24, 3));
+  Logits logits;
+  Result<> done = batch.forward(model, LogitRows::all, logits);
+  if (done.ok()) return std::nullopt;
+  return std::move(done).error();
+}
+
+TEST(ExpertPool, AFileThatIsCutReplacedOrWrittenIsAnError) {
+  for (const char* what : {"cut", "replaced", "written"}) {
+    SCOPED_TRACE(what);
+    const TemporaryFolder folder;
+    std::filesystem::copy(small_folder(), folder.path(), std::filesystem::copy_options::recursive);
+    const Loaded least = load_slots(open(folder.path()), 3);
+    ASSERT_NE(least.model, nullptr);
+    EXPECT_FALSE(error_of(*least.model));
+    std::string code = "file.changed";
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+      if (entry.path().extension() != ".safetensors") continue;
+      const std::string path = entry.path().string();
+      if (*what == 'c') {
+        code = "file.truncated";
+        ASSERT_EQ(truncate(path.c_str(), 4096), 0);
+      } else if (*what == 'r') {
+        std::filesystem::copy_file(path, path + ".new");
+        std::filesystem::rename(path + ".new", path);
+      } else {
+        std::fstream(path, std::ios::in | std::ios::out | std::ios::binary).seekp(9000).write("moracle", 7);
+      }
+    }
+    const std::optional<Error> error = error_of(*least.model);
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code, code) << error->message();
+    EXPECT_NE(error->file.find(".safetensors"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace moracle::test
