@@ -240,8 +240,10 @@ std::int64_t TensorView::elements() const {
 }
 
 Result<std::span<const std::byte>> Checkpoint::read(std::span<const std::byte> bytes, std::span<std::byte> room) const {
-  copy(bytes, room.data());
-  return std::span<const std::byte>(room.first(bytes.size()));
+  const std::span<std::byte> to =
+      room.subspan(reinterpret_cast<std::uintptr_t>(bytes.data()) % kDiskBlock, bytes.size());
+  copy(bytes, to.data());
+  return std::span<const std::byte>(to);
 }
 
 const TensorView* Checkpoint::find(std::string_view name) const {

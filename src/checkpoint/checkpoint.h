@@ -65,8 +65,9 @@ class Checkpoint {
   }
 
   // Reads `bytes`, which lie in one file, anew from the disk, beside the page cache where the system can. `room` begins
-  // and ends at a multiple of kDiskBlock and has two blocks more than `bytes`. Gives where they are in it. Thread-safe.
-  // Errors: "file.open", "file.read" with the offset, "file.truncated", "file.changed".
+  // and ends at a multiple of kDiskBlock and has two blocks more than `bytes`. Gives where they are in it: as far from
+  // its begin as their address is from a multiple of kDiskBlock. Thread-safe. Errors: "file.open", "file.read" with the
+  // offset, "file.truncated", "file.changed".
   [[nodiscard]] virtual Result<std::span<const std::byte>> read(std::span<const std::byte> bytes,
                                                                 std::span<std::byte> room) const;
   // Whether they lie in one file: neighbours, or with what is between two tensors.

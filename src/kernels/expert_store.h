@@ -13,10 +13,17 @@
 
 namespace moracle {
 
-// How a kernel packs one expert of a layer: `block` is zeroed, and as large as all of the layer's. Called on several
-// threads at a time. Errors: those of the kernel's pack_experts.
-using PackExpert =
-    std::function<Result<>(std::int64_t expert, const CanonicalExperts::Expert& stored, std::span<std::byte> block)>;
+// One of several parts of a block that threads pack at a time.
+struct BlockPart {
+  std::int64_t index = 0;
+  std::int64_t count = 1;
+};
+
+// How a kernel packs one expert of a layer: a part of `block`, which is as large as all of the layer's, and of which a
+// part writes every byte that is its own. Called on several threads at a time. Errors: those of the kernel's
+// pack_experts.
+using PackExpert = std::function<Result<>(std::int64_t expert, const CanonicalExperts::Expert& stored,
+                                          std::span<std::byte> block, const BlockPart& part)>;
 
 // The experts of one layer, for one call after the other.
 class LayerExperts {

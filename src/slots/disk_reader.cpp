@@ -7,9 +7,12 @@
 namespace moracle {
 
 DiskReader::DiskReader(const Checkpoint& checkpoint, int threads) : checkpoint_(checkpoint) {
-  try {
-    for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
-  } catch (const std::system_error&) {  // those that were started are enough
+  for (int i = 0; i < threads; ++i) {
+    try {
+      threads_.emplace_back([this] { work(); });
+    } catch (const std::system_error&) {
+      return;  // those that were started are enough
+    }
   }
 }
 
@@ -22,13 +25,18 @@ DiskReader::~DiskReader() {
 }
 
 void DiskReader::submit(ReadJob& job) {
-  job.done = false;
-  if (threads_.empty()) return finish(job);
+  const std::size_t pieces = job.extents.pieces();
+  job.error.emplace();
+  job.left = pieces;
+  if (threads_.empty()) {
+    for (std::size_t i = 0; i < pieces; ++i) read({&job, i});
+    return;
+  }
   {
     const std::scoped_lock lock(mutex_);
-    jobs_.push_back(&job);
+    for (std::size_t i = 0; i < pieces; ++i) pieces_.push_back({&job, i});
   }
-  submitted_.notify_one();
+  submitted_.notify_all();
 }
 
 void DiskReader::wait(FunctionRef<bool()> enough) {
@@ -36,26 +44,28 @@ void DiskReader::wait(FunctionRef<bool()> enough) {
   finished_.wait(lock, [&] { return enough(); });
 }
 
-void DiskReader::finish(ReadJob& job) {
-  job.result = guarded("read an expert", [&] { return job.extents.read(checkpoint_, job.room); });
+void DiskReader::read(const Piece& piece) {
+  ReadJob& job = *piece.job;
+  job.error->keep(static_cast<std::int64_t>(piece.index),
+                  guarded("read an expert", [&] { return job.extents.read(piece.index, checkpoint_, job.room); }));
   {
     const std::scoped_lock lock(mutex_);
-    job.done = true;
+    if (--job.left > 0) return;
   }
   finished_.notify_all();
 }
 
 void DiskReader::work() {
   for (;;) {
-    ReadJob* job = nullptr;
+    Piece piece{};
     {
       std::unique_lock lock(mutex_);
-      submitted_.wait(lock, [&] { return stop_ || !jobs_.empty(); });
+      submitted_.wait(lock, [&] { return stop_ || !pieces_.empty(); });
       if (stop_) return;
-      job = jobs_.front();
-      jobs_.pop_front();
+      piece = pieces_.front();
+      pieces_.pop_front();
     }
-    finish(*job);
+    read(piece);
   }
 }
 

@@ -5,10 +5,12 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <thread>
 #include <vector>
 
+#include "base/first_error.h"
 #include "base/generic/function_ref.h"
 #include "base/result.h"
 #include "checkpoint/checkpoint.h"
@@ -18,10 +20,12 @@ namespace moracle {
 
 // One expert to be read.
 struct ReadJob {
-  ExpertExtents extents{};
+  ExpertExtents extents{};  // of at least one piece
   std::span<std::byte> room{};
-  Result<> result = Ok{};         // once it is done
-  std::atomic<bool> done{false};  // set last
+  std::optional<FirstError> error{};  // of pieces, once it is submitted
+  std::atomic<std::size_t> left{0};   // pieces; 0: it is done
+
+  [[nodiscard]] bool done() const { return left == 0; }
 };
 
 class DiskReader {
@@ -32,19 +36,23 @@ class DiskReader {
   DiskReader(const DiskReader&) = delete;
   DiskReader& operator=(const DiskReader&) = delete;
 
-  // Jobs are begun in their order; one stays where it is until it is done or the reader has ended.
+  // Pieces are read in the order of jobs; a job stays where it is until it is done or the reader has ended.
   void submit(ReadJob& job);
   // Returns once `enough()` holds, which looks at jobs.
   void wait(FunctionRef<bool()> enough);
 
  private:
   void work();
-  void finish(ReadJob& job);
+  struct Piece {
+    ReadJob* job;
+    std::size_t index;
+  };
+  void read(const Piece& piece);
 
   const Checkpoint& checkpoint_;
   std::mutex mutex_;  // of what follows
   std::condition_variable submitted_, finished_;
-  std::deque<ReadJob*> jobs_;
+  std::deque<Piece> pieces_;
   bool stop_ = false;
   std::vector<std::jthread> threads_;  // last: they use the rest
 };

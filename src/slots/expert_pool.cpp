@@ -1,9 +1,9 @@
 #include "slots/expert_pool.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
+#include "base/first_error.h"
 #include "base/generic/count.h"
 
 namespace moracle {
@@ -70,8 +70,15 @@ class ExpertPool::Layer final : public LayerExperts {
     std::int32_t expert;
   };
 
+  // A read that is done, and where it is packed.
+  struct Pack {
+    Read* read = nullptr;
+    std::size_t slot = kNone;  // kNone: it failed
+    Result<> result = Ok{};
+  };
+
   static bool is_begun(const Read& read) { return read.expert != kNone; }
-  static bool is_done(const Read& read) { return read.expert != kNone && read.job.done; }
+  static bool is_done(const Read& read) { return read.expert != kNone && read.job.done(); }
 
   void give(std::int32_t expert, std::size_t slot) {
     pool_.slots_[slot].held = true;
@@ -98,30 +105,33 @@ class ExpertPool::Layer final : public LayerExperts {
     }
   }
 
-  // As many as there are slots for.
+  // As many as there are slots for; several threads pack an expert where there are fewer of these.
   void pack_those_read(ThreadPool& pool) {
-    struct Pack {
-      Read* read;
-      std::size_t slot;
-      Result<> result;
-    };
-    std::vector<Pack> packs;
+    packs_.clear();
     for (Read& read : pool_.reads_) {
-      if (!is_done(read) || packs.size() == pool_.slots_.size()) continue;
-      const bool there = read.job.result.ok();
-      packs.push_back({&read, there ? pool_.take_slot() : kNone, std::move(read.job.result)});
+      if (!is_done(read) || packs_.size() == pool_.slots_.size()) continue;
+      Pack& pack = packs_.emplace_back();
+      pack.read = &read;
+      pack.result = read.job.error->take();
+      if (pack.result.ok()) pack.slot = pool_.take_slot();
     }
-    pool.parallel_for(std::ssize(packs), [&](std::int64_t i, int) {
-      Pack& pack = packs[count(i)];
-      if (pack.result.ok()) pack.result = pack_into(*pack.read, pool_.block(pack.slot));
+    const std::int64_t parts = std::max<std::int64_t>(1, pool.threads() / std::ssize(packs_));
+    std::array<FirstError, PoolSize::kReads> failed;
+    pool.parallel_for(std::ssize(packs_) * parts, [&](std::int64_t task, int) {
+      const Pack& pack = packs_[count(task / parts)];
+      if (pack.slot != kNone) failed[count(task / parts)].keep(task, pack_part(pack, {task % parts, parts}));
     });
-    for (Pack& pack : packs) settle(*pack.read, pack.slot, std::move(pack.result));
+    for (std::size_t i = 0; i < packs_.size(); ++i) {
+      Pack& pack = packs_[i];
+      settle(*pack.read, pack.slot, pack.result.ok() ? failed[i].take() : std::move(pack.result));
+    }
   }
 
-  Result<> pack_into(const Read& read, std::span<std::byte> block) const {
-    const std::size_t expert = read.expert - first_;
-    std::memset(block.data(), 0, block.size());
-    return pack_(static_cast<std::int64_t>(expert), read.job.extents.relocated(experts_.experts[expert]), block);
+  [[nodiscard]] Result<> pack_part(const Pack& pack, const BlockPart& part) const {
+    const std::size_t expert = pack.read->expert - first_;
+    const ReadJob& job = pack.read->job;
+    return pack_(static_cast<std::int64_t>(expert), job.extents.relocated(experts_.experts[expert], job.room),
+                 pool_.block(pack.slot), part);
   }
 
   void settle(Read& read, std::size_t slot, Result<> result) {
@@ -146,7 +156,8 @@ class ExpertPool::Layer final : public LayerExperts {
   // Of the call under way.
   std::vector<std::int32_t> given_;
   std::deque<Missing> missing_;  // in the order of the files
-  bool fresh_ = false;           // next() was not called yet
+  std::vector<Pack> packs_;
+  bool fresh_ = false;  // next() was not called yet
 };
 
 ExpertPool::ExpertPool(std::shared_ptr<const Checkpoint> checkpoint, const PoolSize& size)
@@ -213,7 +224,7 @@ std::size_t ExpertPool::take_slot() {
 void ExpertPool::drop_call() {
   for (Slot& slot : slots_) slot.held = false;
   reader_->wait([&] {
-    return std::ranges::all_of(reads_, [](const Read& read) { return read.expert == kNone || read.job.done; });
+    return std::ranges::all_of(reads_, [](const Read& read) { return read.expert == kNone || read.job.done(); });
   });
   for (Read& read : reads_) read.expert = kNone;
 }

@@ -465,24 +465,42 @@ ExpertExtras expert_extras(const CanonicalExperts::Expert& expert) {
   return extras;
 }
 
+// Panels of a matrix that a part of its expert's block has.
+std::pair<std::int64_t, std::int64_t> panels_of(std::int64_t panels, const BlockPart& part) {
+  return {panels * part.index / part.count, panels * (part.index + 1) / part.count};
+}
+
+// Into zeroed memory.
 Result<> pack_expert(const CanonicalExperts::Expert& expert, const Layout& layout, const ExpertExtras& extras,
-                     std::byte* memory, PackScratch& scratch) {
+                     std::byte* memory, PackScratch& scratch, const BlockPart& part = {}) {
   const PanelFormat& w13 = layout.w13.layout();
+  const PanelFormat& w2 = layout.w2.layout();
   const std::size_t pair = 2 * w13.panel_bytes;
   const std::int64_t step = panels_per_fetch(*expert.gate.weight, w13, extras.gate.order);
-  for (std::int64_t first = 0; first < w13.panels; first += step) {
-    const std::int64_t end = std::min(first + step, w13.panels);
+  const auto [begin, end] = panels_of(w13.panels, part);
+  for (std::int64_t first = begin; first < end; first += step) {
+    const std::int64_t last = std::min(first + step, end);
     std::byte* const gate = memory + static_cast<std::size_t>(first) * pair;
-    MORACLE_TRY(pack_panels(*expert.gate.weight, w13, extras.gate.order, first, end, gate, pair, scratch));
+    MORACLE_TRY(pack_panels(*expert.gate.weight, w13, extras.gate.order, first, last, gate, pair, scratch));
     MORACLE_TRY(
-        pack_panels(*expert.up.weight, w13, extras.up.order, first, end, gate + w13.panel_bytes, pair, scratch));
+        pack_panels(*expert.up.weight, w13, extras.up.order, first, last, gate + w13.panel_bytes, pair, scratch));
   }
-  MORACLE_TRY(pack_panels(*expert.down.weight, layout.w2.layout(), extras.down.order, 0, layout.w2.layout().panels,
-                          memory + layout.w13_bytes(), layout.w2.layout().panel_bytes, scratch));
-  expert.gate.weight->release();
-  expert.up.weight->release();
-  expert.down.weight->release();
-  return Ok{};
+  const auto [down, down_end] = panels_of(w2.panels, part);
+  return pack_panels(*expert.down.weight, w2, extras.down.order, down, down_end,
+                     memory + layout.w13_bytes() + static_cast<std::size_t>(down) * w2.panel_bytes, w2.panel_bytes,
+                     scratch);
+}
+
+// What a part of a block has, of weights that were there before.
+void clear(const Layout& layout, std::byte* memory, const BlockPart& part) {
+  const PanelFormat& w13 = layout.w13.layout();
+  const PanelFormat& w2 = layout.w2.layout();
+  const auto [begin, end] = panels_of(w13.panels, part);
+  const std::size_t pair = 2 * w13.panel_bytes;
+  std::memset(memory + static_cast<std::size_t>(begin) * pair, 0, static_cast<std::size_t>(end - begin) * pair);
+  const auto [down, down_end] = panels_of(w2.panels, part);
+  std::memset(memory + layout.w13_bytes() + static_cast<std::size_t>(down) * w2.panel_bytes, 0,
+              static_cast<std::size_t>(down_end - down) * w2.panel_bytes);
 }
 
 Result<> pack_all(const CanonicalExperts& experts, const Layout& layout, ThreadPool& pool, PackedWeights& weights) {
@@ -492,11 +510,14 @@ Result<> pack_all(const CanonicalExperts& experts, const Layout& layout, ThreadP
     weights.blocks.push_back(weights.memory.data() + e * layout.expert_bytes());
   std::vector<PackScratch> scratch(static_cast<std::size_t>(pool.threads()));
   HostSink sink(weights.memory.data());
-  const auto write = [&](std::int64_t e, std::span<std::byte> block, int worker) {
+  const auto write = [&](std::int64_t e, std::span<std::byte> block, int worker) -> Result<> {
     const auto at = static_cast<std::size_t>(e);
-    weights.extras[at] = expert_extras(experts.experts[at]);
-    return pack_expert(experts.experts[at], layout, weights.extras[at], block.data(),
-                       scratch[static_cast<std::size_t>(worker)]);
+    const CanonicalExperts::Expert& expert = experts.experts[at];
+    weights.extras[at] = expert_extras(expert);
+    MORACLE_TRY(
+        pack_expert(expert, layout, weights.extras[at], block.data(), scratch[static_cast<std::size_t>(worker)]));
+    for (const CanonicalLinear* linear : {&expert.gate, &expert.up, &expert.down}) linear->weight->release();
+    return Ok{};
   };
   return write_blocks(sink, pool, layout.experts, layout.expert_bytes(), write);
 }
@@ -505,9 +526,10 @@ Result<> pack_all(const CanonicalExperts& experts, const Layout& layout, ThreadP
 Result<> add_to(ExpertStore& store, const CanonicalExperts& experts, const Layout& layout, PackedWeights& weights) {
   for (const auto& expert : experts.experts) weights.extras.push_back(expert_extras(expert));
   const auto pack = [layout, extras = weights.extras](std::int64_t e, const CanonicalExperts::Expert& stored,
-                                                      std::span<std::byte> block) -> Result<> {
+                                                      std::span<std::byte> block, const BlockPart& part) -> Result<> {
     PackScratch scratch;
-    return pack_expert(stored, layout, extras[static_cast<std::size_t>(e)], block.data(), scratch);
+    clear(layout, block.data(), part);
+    return pack_expert(stored, layout, extras[static_cast<std::size_t>(e)], block.data(), scratch, part);
   };
   MORACLE_ASSIGN(weights.layer, store.add(experts, layout.expert_bytes(), pack));
   return Ok{};
