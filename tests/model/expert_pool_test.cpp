@@ -1,5 +1,6 @@
 // Models whose experts do not all fit: the same bits as of a load that fits, and errors of the disk.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -10,6 +11,7 @@
 #include "support/faulty_disk.h"
 #include "support/model_fixture.h"
 #include "support/temporary_folder.h"
+#include "support/tiny_model.h"
 
 namespace moracle::test {
 namespace {
@@ -142,6 +144,104 @@ TEST(ExpertPool, IsRefusedBelowItsFloorAndNotMadeWhereAllFit) {
   const auto fits = load_model(**plan, pool, {.memory = std::uint64_t{1} << 40U});
   ASSERT_TRUE(fits.ok());
   EXPECT_FALSE((*fits)->expert_slots());
+}
+
+// Qwen3-30B-A3B in BF16: shapes without a byte.
+class HollowCheckpoint final : public Checkpoint {
+ public:
+  HollowCheckpoint() : config_(tiny_qwen3_moe()) {
+    config_.update({{"hidden_size", kHidden},
+                    {"num_hidden_layers", kLayers},
+                    {"num_attention_heads", 32},
+                    {"num_key_value_heads", 4},
+                    {"head_dim", 128},
+                    {"vocab_size", 151936},
+                    {"max_position_embeddings", 40960},
+                    {"num_experts", 128},
+                    {"num_experts_per_tok", 8},
+                    {"moe_intermediate_size", 768},
+                    {"torch_dtype", "bfloat16"}});
+    void* const space = mmap(nullptr, kSpace, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    EXPECT_NE(space, MAP_FAILED);
+    space_ = {static_cast<std::byte*>(space), kSpace};
+    add("lm_head.weight", {151936, kHidden});
+    add("model.embed_tokens.weight", {151936, kHidden});
+    add("model.norm.weight", {kHidden});
+    for (int l = 0; l < kLayers; ++l) add_layer("model.layers." + std::to_string(l) + ".");
+  }
+  HollowCheckpoint(const HollowCheckpoint&) = delete;
+  HollowCheckpoint& operator=(const HollowCheckpoint&) = delete;
+  ~HollowCheckpoint() override { munmap(space_.data(), space_.size()); }
+
+  const std::filesystem::path& folder() const override { return folder_; }
+  const Json& config() const override { return config_; }
+  const std::map<std::string, TensorView, std::less<>>& tensors() const override { return tensors_; }
+  std::uint64_t total_bytes() const override { return used_; }
+  Result<> verify_unchanged() const override { return Ok{}; }
+  void release(std::span<const std::byte> /*bytes*/) const override {}
+
+ private:
+  static constexpr int kLayers = 48;
+  static constexpr std::int64_t kHidden = 2048;
+  static constexpr std::size_t kSpace = std::size_t{80} << 30U;
+
+  void add(const std::string& name, const std::vector<std::int64_t>& shape) {
+    std::size_t bytes = 2;
+    for (const std::int64_t size : shape) bytes *= static_cast<std::size_t>(size);
+    tensors_[name] = {.name = name,
+                      .dtype = Dtype::bf16,
+                      .shape = shape,
+                      .bytes = space_.subspan(used_, bytes),
+                      .file = "model.safetensors"};
+    used_ += bytes;
+  }
+  void add_layer(const std::string& layer) {
+    for (const char* norm : {"input_layernorm", "post_attention_layernorm"}) add(layer + norm + ".weight", {kHidden});
+    for (const char* norm : {"q_norm", "k_norm"}) add(layer + "self_attn." + norm + ".weight", {128});
+    add(layer + "self_attn.q_proj.weight", {4096, kHidden});
+    for (const char* half : {"k_proj", "v_proj"}) add(layer + "self_attn." + half + ".weight", {512, kHidden});
+    add(layer + "self_attn.o_proj.weight", {kHidden, 4096});
+    add(layer + "mlp.gate.weight", {128, kHidden});
+    for (int e = 0; e < 128; ++e) {
+      const std::string expert = layer + "mlp.experts." + std::to_string(e) + ".";
+      add(expert + "gate_proj.weight", {768, kHidden});
+      add(expert + "up_proj.weight", {768, kHidden});
+      add(expert + "down_proj.weight", {kHidden, 768});
+    }
+  }
+
+  Json config_;
+  std::filesystem::path folder_ = "/nowhere";
+  std::map<std::string, TensorView, std::less<>> tensors_;
+  std::span<std::byte> space_;
+  std::size_t used_ = 0;
+};
+
+// What a real model takes of a bound: slots, states and longer calls.
+TEST(ExpertPool, ABoundIsDividedAmongExpertsStatesAndCalls) {
+  auto plan = LoadPlan::make(std::make_shared<HollowCheckpoint>(), probe_machine(), {});
+  ASSERT_TRUE(plan.ok()) << plan.error().message();
+  constexpr std::uint64_t kGiB = std::uint64_t{1} << 30U;
+  const auto most = room_of(**plan, 80 * kGiB);
+  ASSERT_TRUE(most.ok()) << most.error().message();
+  EXPECT_EQ(most->pool.slots, 0U);
+  EXPECT_EQ(most->prefill_chunk, 0);
+  EXPECT_EQ(most->chosen, 48U * 8U);
+  EXPECT_EQ(most->stored, 3U * 768U * 2048U * 2U);
+  EXPECT_EQ(most->read_bytes(90), most->chosen * most->stored / 10);
+  std::size_t slots = 0;
+  for (const std::uint64_t memory : {most->floor, 8 * kGiB, 16 * kGiB, 32 * kGiB}) {
+    const auto room = room_of(**plan, memory);
+    ASSERT_TRUE(room.ok()) << room.error().message();
+    EXPECT_EQ(room->pool.experts, 48U * 128U);
+    EXPECT_GT(room->pool.slots, slots);
+    EXPECT_LE(room->rest() + room->pool.bytes(), memory);
+    EXPECT_GT(room->rest() + room->pool.bytes() + room->pool.slot_bytes, memory);
+    EXPECT_GE(room->prefill_chunk, memory >= 16 * kGiB ? 2048 : 0);
+    EXPECT_LE(room->workspace, std::max(most->workspace, memory / 16));
+    slots = room->pool.slots;
+  }
+  EXPECT_FALSE(room_of(**plan, most->floor - 1).ok());
 }
 
 TEST(ExpertPool, MoreSlotsAreFewerReads) {

@@ -34,6 +34,7 @@ struct TransformerParts {
   std::shared_ptr<GpuDevice> device{};                        // where the pass runs; null: on the host's pool
   std::vector<std::shared_ptr<DeviceWorkspace>> elsewhere{};  // of devices that have a part of the layers
   std::shared_ptr<ExpertPool> pool{};                         // of the layers' experts; null: all are in memory
+  std::int64_t prefill_chunk = 0;                             // as of Model; 0: what is usual on the device
 };
 
 }  // namespace moracle

@@ -48,6 +48,7 @@ Transformer::Transformer(Parts parts, ThreadPool& pool)
       memory_(&calls_) {}
 
 std::int64_t Transformer::prefill_chunk() const {
+  if (parts_.prefill_chunk > 0) return parts_.prefill_chunk;
   return on_host() ? kHostPrefillChunk : kDevicePrefillChunk;
 }
 

@@ -51,6 +51,33 @@ void count_choices(const LoadPlan& plan, ExpertRoom& room) {
   room.stored = bytes / std::max<std::uint64_t>(layers * count(plan.info().experts), 1);
 }
 
+void take_call(const MemoryPlan& planned, const RoomOptions& options, ExpertRoom& room) {
+  room.workspace = planned.workspace;
+  room.state = options.kv_memory > 0 ? options.kv_memory : planned.state;
+}
+
+// A call reads an expert once, however many tokens choose it: the longest calls whose workspace is a small part of the
+// bound.
+Result<> lengthen_calls(const LoadPlan& plan, const RoomOptions& options, const MemoryPlanOptions& call,
+                        ExpertRoom& room) {
+  constexpr std::int64_t kLongest = 4096;
+  constexpr std::uint64_t kPart = 16;
+  MemoryPlanOptions longer = call;
+  for (longer.prefill_chunk = std::min(kLongest, call.context); longer.prefill_chunk >= 2 * call.batch_tokens;
+       longer.prefill_chunk /= 2) {
+    longer.batch_tokens = longer.prefill_chunk;
+    MORACLE_ASSIGN(const MemoryPlan planned, memory_plan(plan, longer));
+    ExpertRoom tried = room;
+    take_call(planned, options, tried);
+    tried.floor += tried.rest() - room.rest();
+    if (tried.workspace > options.memory / kPart || tried.floor > options.memory) continue;
+    room = tried;
+    room.prefill_chunk = longer.prefill_chunk;
+    return Ok{};
+  }
+  return Ok{};
+}
+
 Error below_floor(const ExpertRoom& room, std::uint64_t found, const MemoryPlan& memory) {
   const PoolSize& pool = room.pool;
   return Error{
@@ -79,11 +106,11 @@ Result<ExpertRoom> expert_room(const LoadPlan& plan, const RoomOptions& options,
                  .advice = "leave --memory out; --vram bounds the memory of a GPU"};
   }
   MORACLE_ASSIGN(const MemoryPlan planned, memory_plan(plan, call));
-  ExpertRoom room{.workspace = planned.workspace};
+  ExpertRoom room;
   for (const LayerMemory& layer : planned.layers) room.experts += layer.experts.bytes;
   room.weights = planned.weights() - room.experts;
   count_choices(plan, room);
-  room.state = options.kv_memory > 0 ? options.kv_memory : planned.state;
+  take_call(planned, options, room);
   const Result<PoolSize> least = least_pool(plan, planned);
   room.floor = room.rest() + (least.ok() ? std::min<std::uint64_t>(least->bytes(), room.experts) : room.experts);
   const bool all_fit = room.rest() + room.experts <= options.memory;
@@ -98,6 +125,7 @@ Result<ExpertRoom> expert_room(const LoadPlan& plan, const RoomOptions& options,
     return room;
   }
   if (options.memory < room.floor) return below_floor(room, options.memory, planned);
+  MORACLE_TRY(lengthen_calls(plan, options, call, room));
   if (options.kv_memory == 0)
     room.state = std::clamp(options.memory / 8, room.state, room.state + options.memory - room.floor);
   const std::uint64_t spare = options.memory - room.rest() - room.pool.bytes();

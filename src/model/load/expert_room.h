@@ -10,14 +10,15 @@ namespace moracle {
 
 // What a load takes of the host under a bound. Bytes.
 struct ExpertRoom {
-  std::uint64_t weights = 0;    // all but routed experts, packed
-  std::uint64_t experts = 0;    // all routed experts, packed
-  std::uint64_t state = 0;      // for all sequences
-  std::uint64_t workspace = 0;  // of one call
-  std::uint64_t floor = 0;      // least bound: with the chosen experts of two layers, or with all
-  PoolSize pool{};              // no slots: there is room for all
-  std::uint64_t chosen = 0;     // experts for a token, of all layers
-  std::uint64_t stored = 0;     // bytes of an expert in the files, of several widths the mean
+  std::uint64_t weights = 0;       // all but routed experts, packed
+  std::uint64_t experts = 0;       // all routed experts, packed
+  std::uint64_t state = 0;         // for all sequences
+  std::uint64_t workspace = 0;     // of one call
+  std::uint64_t floor = 0;         // least bound: with the chosen experts of two layers, or with all
+  PoolSize pool{};                 // no slots: there is room for all
+  std::int64_t prefill_chunk = 0;  // tokens of a prompt that a call takes; 0: as many as without a bound
+  std::uint64_t chosen = 0;        // experts for a token, of all layers
+  std::uint64_t stored = 0;        // bytes of an expert in the files, of several widths the mean
 
   // Without experts and slots.
   [[nodiscard]] std::uint64_t rest() const { return weights + state + workspace; }

@@ -283,6 +283,7 @@ Result<std::size_t> default_kv_memory(const Plan& plan, const Transformer& model
 // Of a load under a bound.
 struct HostRoom {
   std::size_t state = 0;               // bytes for sequences; 0: there is no bound
+  std::int64_t prefill_chunk = 0;      // as of ExpertRoom
   std::shared_ptr<ExpertPool> pool{};  // null: all experts fit
 };
 
@@ -292,7 +293,7 @@ Result<HostRoom> host_room(const LoadPlan& plan, const LoadOptions& options, con
       .memory = options.memory, .kv_memory = options.kv_memory, .expert_slots = options.expert_slots};
   auto asked = guarded("plan the memory", [&] { return expert_room(plan, bound, call); });
   MORACLE_ASSIGN(const ExpertRoom room, unless_changed(plan.opened().checkpoint(), std::move(asked)));
-  HostRoom host{.state = options.memory > 0 ? room.state : 0};
+  HostRoom host{.state = options.memory > 0 ? room.state : 0, .prefill_chunk = room.prefill_chunk};
   if (room.pool.slots == 0) return host;
   MORACLE_ASSIGN(host.pool, ExpertPool::make(plan.opened().shared_checkpoint(), room.pool));
   return host;
@@ -324,6 +325,7 @@ Result<std::unique_ptr<Model>> load_model(LoadPlan& plan, ThreadPool& pool, cons
   MORACLE_ASSIGN(Transformer::Parts parts, unless_changed(own.checkpoint(), std::move(built)));
   modules.hand_over(parts);
   parts.pool = host.pool;
+  parts.prefill_chunk = host.prefill_chunk;
   parts.owners.push_back(ops);
   parts.device = own.placement().whole_gpu();
   MORACLE_TRY(own.checkpoint().verify_unchanged());

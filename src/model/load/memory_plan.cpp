@@ -383,6 +383,7 @@ Result<MemoryPlan> memory_plan(const LoadPlan& plan, const MemoryPlanOptions& op
                                                              {.kv = options.kv.value_or(default_kv_type(own.policy())),
                                                               .batch_invariant = own.policy().batch_invariant}));
   parts.device = whole;
+  parts.prefill_chunk = options.prefill_chunk;
   const Transformer transformer(std::move(parts), pool);
   result.packed = modules.packed();
   result.embedding = transformer.parts().embedding.bytes();

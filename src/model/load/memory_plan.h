@@ -67,8 +67,9 @@ inline constexpr std::int64_t kUsualContext = 4096;  // positions, where nobody 
 struct MemoryPlanOptions {
   int tp = 1;  // see RankLayout
   int ep = 1;
-  std::int64_t context = 0;       // 0: the model's own
-  std::int64_t batch_tokens = 1;  // of one call at most; no more than the context
+  std::int64_t context = 0;        // 0: the model's own
+  std::int64_t batch_tokens = 1;   // of one call at most; no more than the context
+  std::int64_t prefill_chunk = 0;  // of the model that is loaded; 0: what is usual on the device
   int threads = 1;
   std::optional<KvType> kv{};  // as in LoadOptions
 };
