@@ -66,6 +66,7 @@ std::optional<Refusal> refusal_of(const Args& /*args*/) {
 }
 std::optional<Refusal> refusal_of(const RouteArgs& args) {
   if (args.shape.biased_softmax != 0) return Refusal{"a bias on logits or sigmoids", "on probabilities"};
+  if (args.shape.sum_floor != 0.0F) return Refusal{"weights divided by their sum", "by a larger number"};
   if (args.shape.scaled_experts != 0) return Refusal{"weights of routers alone", "scaled by expert"};
   if (args.shape.weight == RouteWeight::sparse_mixer) return Refusal{"weights of one choice", "a sparse mixer's"};
   return refused_size("experts", args.shape.experts, 1, kMostRouted);
@@ -82,6 +83,8 @@ std::optional<Refusal> refused_forms(const AttentionShape& shape) {
       {shape.pairwise, "pairs side by side"},
       {shape.norm_behind_rope, "norms behind the rotation"},
       {shape.scale != 0.0F, "a scale of scores"},
+      {shape.value_dim != 0, "values of another size than keys"},
+      {shape.value_scale != 1.0F, "a scale of values"},
       {shape.value_eps != 0.0F || shape.qk_eps != 0.0F, "norms without weights"},
       {shape.position_scale.beta != 0.0F, "queries scaled by position"}};
   for (const auto& [asked, form] : forms) {

@@ -51,6 +51,11 @@ const std::map<std::string, FamilyFixture>& families_held() {
       {"glm_moe_dsa", {"glm_moe_dsa"}},
       {"hunyuan_v1_moe", {"hunyuan_v1_moe"}},
       {"laguna", {"laguna-elements"}},
+      {"glm4v_moe", {"glm4v_moe"}},
+      {"granitemoe_swa", {"granitemoe_swa"}},
+      {"jamba", {"jamba"}},
+      {"mellum", {"mellum"}},
+      {"mimo_v2_flash", {"mimo_v2_flash"}},
       {"mistral4", {"mistral4"}},
       {"solar_open", {"solar_open"}},
   };

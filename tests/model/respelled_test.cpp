@@ -16,18 +16,23 @@ std::vector<float> logits_of(const std::filesystem::path& folder, const std::vec
   return run(*loaded.model, *state, ids);
 }
 
-// Compares what the checkpoint computes before and after the change.
-void expect_the_same(const std::string& name, const std::function<void(MutableCheckpoint&)>& change) {
-  const auto original = find_checkpoint(name);
-  if (!original) GTEST_SKIP() << name << " is only in the shared collection";
-  const std::vector<std::int32_t> ids = references(*original).at(0).ids;
-  MutableCheckpoint copy = MutableCheckpoint::read(*original);
+// Compares what the checkpoint computes before and after the change, of the prompt with this index.
+void expect_the_same(const std::filesystem::path& original, std::size_t prompt,
+                     const std::function<void(MutableCheckpoint&)>& change) {
+  const std::vector<std::int32_t> ids = references(original).at(prompt).ids;
+  MutableCheckpoint copy = MutableCheckpoint::read(original);
   change(copy);
   const TemporaryFolder folder;
   copy.write(folder.path());
-  const std::vector<float> want = logits_of(*original, ids);
+  const std::vector<float> want = logits_of(original, ids);
   ASSERT_FALSE(want.empty());
   EXPECT_EQ(logits_of(folder.path(), ids), want);
+}
+
+void expect_the_same(const std::string& name, const std::function<void(MutableCheckpoint&)>& change) {
+  const auto original = find_checkpoint(name);
+  if (!original) GTEST_SKIP() << name << " is only in the shared collection";
+  expect_the_same(*original, 0, change);
 }
 
 // One tensor "<to>.<part>" [experts, ...] of "<from><expert><middle>.<part>".
@@ -97,6 +102,29 @@ TEST(Respelled, Fp8BlocksOfDeepseek) {
     }
     copy.config["quantization_config"] = {
         {"quant_method", "fp8"}, {"fmt", "e4m3"}, {"activation_scheme", "dynamic"}, {"weight_block_size", {128, 128}}};
+  });
+}
+
+// Keys of the publisher's own config class: a window counts the position of its query.
+TEST(Respelled, MimoAsItsPublisherWritesIt) {
+  expect_the_same(data_dir() / "families" / "mimo_v2_flash", 1, [](MutableCheckpoint& copy) {
+    Json& config = copy.config;
+    config["sliding_window_size"] = config["sliding_window"];
+    config["layernorm_epsilon"] = config["rms_norm_eps"];
+    config["hybrid_layer_pattern"] = {0, 1, 1};
+    config["moe_layer_freq"] = {0, 1, 1};
+    config["rope_theta"] = 5e6;
+    config["swa_rope_theta"] = 1e4;
+    config["partial_rotary_factor"] = 0.334;
+    config["swa_num_key_value_heads"] = 4;
+    config["swa_num_attention_heads"] = 4;
+    config["swa_head_dim"] = 24;
+    config["swa_v_head_dim"] = 16;
+    config["routed_scaling_factor"] = nullptr;
+    config["n_shared_experts"] = nullptr;
+    config["add_swa_attention_sink_bias"] = true;
+    config["add_full_attention_sink_bias"] = false;
+    for (const char* key : {"layer_types", "mlp_layer_types", "rope_parameters", "rms_norm_eps"}) config.erase(key);
   });
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/args/attention.h"
+#include "kernels/args/convolution.h"
 #include "kernels/args/delta_rule.h"
 #include "kernels/args/elementwise.h"
 #include "kernels/args/latent_attention.h"
@@ -12,6 +13,7 @@
 #include "kernels/args/rope.h"
 #include "kernels/args/route.h"
 #include "kernels/args/sample.h"
+#include "kernels/args/state_space.h"
 
 #define MORACLE_OPERATIONS(X)              \
   X(embed, EmbedArgs)                      \
@@ -35,4 +37,6 @@
   X(scale, ScaleArgs)              \
   X(softcap, SoftcapArgs)          \
   X(weigh, WeighArgs)              \
+  X(convolution, ConvolutionArgs)  \
+  X(state_space, StateSpaceArgs)   \
   X(layer_norm, LayerNormArgs)

@@ -23,6 +23,7 @@ struct RoutingShape {
   std::int32_t top_groups;
   std::int32_t biased_softmax = 0;  // a bias is added to probabilities
   std::int32_t scaled_experts = 0;  // weights are multiplied by RouteArgs::expert_scale
+  float sum_floor = 0.0F;           // added to the sum that weights are divided by
   float jitter = 0.0F;  // sparse_mixer: logits further below the largest, relative to it, than twice this do not count
 };
 static_assert(kPlain<RoutingShape>);

@@ -17,14 +17,21 @@
   ROW(kGemma4)                     \
   ROW(kGlm4Moe)                    \
   ROW(kGlm4MoeLite)                \
+  ROW(kGlm4vMoe)                   \
   ROW(kGlmMoeDsa)                  \
   ROW(kGptOss)                     \
   ROW(kGraniteMoe)                 \
+  ROW(kGraniteMoeHybrid)           \
   ROW(kGraniteMoeShared)           \
+  ROW(kGraniteMoeSwa)              \
   ROW(kHunyuanV1Moe)               \
   ROW(kHyV3)                       \
+  ROW(kJamba)                      \
   ROW(kLaguna)                     \
+  ROW(kLfm2Moe)                    \
   ROW(kLlama4)                     \
+  ROW(kMellum)                     \
+  ROW(kMimoV2Flash)                \
   ROW(kMinimaxM2)                  \
   ROW(kMistral4)                   \
   ROW(kMixtral)                    \

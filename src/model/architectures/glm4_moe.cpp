@@ -29,4 +29,17 @@ constexpr Architecture kGlm4Moe{
     .demands = {{{"scoring_func", "sigmoid"}, {"topk_method", "noaux_tc"}}},
     .draft_layers = true};
 
+// transformers' Glm4vMoeTextConfig, the text part of GLM-4.5V and GLM-4.6V. Its "mrope_section" splits the frequencies
+// by axis of an image; text has one position on all axes.
+constexpr Architecture kGlm4vMoe = [] {
+  Architecture row = kGlm4Moe;
+  row.model_types = {"glm4v_moe_text", "glm4v_moe"};
+  row.common.vocabulary = 151424;
+  row.common.max_positions = 65536;
+  row.attention.bias.fallback = true;
+  row.attention.qk_norm = QkNorm::none;
+  row.demands[2] = {"use_qk_norm", false};
+  return row;
+}();
+
 }  // namespace moracle

@@ -28,24 +28,10 @@ Result<std::vector<bool>> dense_layers(const ModelConfig& config, std::int64_t l
 
 // Which layers are rotated: a list of 0 and 1, else all but every `no_rope_layer_interval`-th.
 Result<std::vector<bool>> rotated_layers(const ModelConfig& config, std::size_t layers) {
-  constexpr const char* kKey = "no_rope_layers";
-  const JsonReader& reader = config.reader();
-  std::vector<bool> rotated(layers);
-  const Json list = reader.has(kKey) ? reader.json().at(kKey) : Json::array();
-  if (!list.is_array()) return config.error("config.type", kKey, "a list of 0 and 1", list.type_name());
-  if (list.empty()) {
-    MORACLE_ASSIGN(const std::int64_t interval, reader.integer_or("no_rope_layer_interval", 4, 1, kMaxLayers));
-    for (std::size_t l = 0; l < layers; ++l) rotated[l] = (static_cast<std::int64_t>(l) + 1) % interval != 0;
-    return rotated;
-  }
-  if (list.size() < layers) {
-    return config.error("config.range", kKey, "0 or 1 for each of " + std::to_string(layers) + " layers",
-                        std::to_string(list.size()));
-  }
-  for (std::size_t l = 0; l < layers; ++l) {
-    if (list[l] != 0 && list[l] != 1) return config.error("config.range", kKey, "0 or 1", list[l].dump());
-    rotated[l] = list[l] == 1;
-  }
+  MORACLE_ASSIGN(std::vector<bool> rotated, config.layer_flags("no_rope_layers", static_cast<std::int64_t>(layers)));
+  if (!rotated.empty()) return rotated;
+  MORACLE_ASSIGN(const std::int64_t interval, config.reader().integer_or("no_rope_layer_interval", 4, 1, kMaxLayers));
+  for (std::size_t l = 0; l < layers; ++l) rotated.push_back((static_cast<std::int64_t>(l) + 1) % interval != 0);
   return rotated;
 }
 

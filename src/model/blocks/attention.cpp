@@ -6,7 +6,7 @@ namespace moracle {
 
 struct Attention::Call {
   AttentionArgs args{};
-  float* gate = nullptr;        // [tokens, heads] with parts_.head_gate, [tokens, width] with parts_.wide_gate
+  float* gate = nullptr;        // [tokens, heads] with parts_.head_gate, [tokens, out_width] with parts_.wide_gate
   std::span<std::byte> rest{};  // of one linear or operation after the other
 };
 
@@ -21,11 +21,11 @@ Attention::Call Attention::lay_out(BumpArena& arena, const Ops& ops, std::int64_
           .k_norm = parts_.k_norm.args(),
           .sinks = parts_.sinks.data};
   args.q = arena.take<float>(count(tokens * shape.q_width())).data();
-  args.out = arena.take<float>(count(tokens * shape.width())).data();
+  args.out = arena.take<float>(count(tokens * shape.out_width())).data();
   args.k = arena.take<float>(count(tokens * shape.kv_width())).data();
-  args.v = arena.take<float>(count(tokens * shape.kv_width())).data();
+  args.v = arena.take<float>(count(tokens * shape.value_width())).data();
   if (parts_.head_gate) args.head_gate = call.gate = arena.take<float>(count(tokens * shape.heads)).data();
-  if (parts_.wide_gate) args.wide_gate = call.gate = arena.take<float>(count(tokens * shape.width())).data();
+  if (parts_.wide_gate) args.wide_gate = call.gate = arena.take<float>(count(tokens * shape.out_width())).data();
   const std::size_t linears = linear_workspace(
       {parts_.q.get(), parts_.k.get(), parts_.v.get(), parts_.o.get(), parts_.gate()}, tokens, threads);
   call.rest = arena.take<std::byte>(std::max(linears, ops.workspace(args, threads)));

@@ -128,6 +128,18 @@ class Builder {
     return std::unique_ptr<Mixer>(std::make_unique<LatentAttention>(std::move(made)));
   }
 
+  Result<std::unique_ptr<Mixer>> build(const ShortConvolutionSpec& spec, std::size_t layer) {
+    MORACLE_ASSIGN(ShortConvolution::Parts made, parts(spec));
+    made.layer = layer;
+    return std::unique_ptr<Mixer>(std::make_unique<ShortConvolution>(std::move(made)));
+  }
+
+  Result<std::unique_ptr<Mixer>> build(const StateSpaceSpec& spec, std::size_t layer) {
+    MORACLE_ASSIGN(StateSpace::Parts made, parts(spec));
+    made.layer = layer;
+    return std::unique_ptr<Mixer>(std::make_unique<StateSpace>(std::move(made)));
+  }
+
   Result<std::unique_ptr<FeedForward>> build(const DenseSpec& spec, std::size_t /*layer*/) {
     MORACLE_ASSIGN(DenseMlp::Parts made, parts(spec));
     return std::unique_ptr<FeedForward>(std::make_unique<DenseMlp>(std::move(made)));

@@ -15,6 +15,12 @@ Result<> check(const LatentAttentionSpec& spec, const Ops& ops, KvType kv) {
 Result<> check(const DeltaNetSpec& spec, const Ops& ops, KvType /*kv*/) {
   return ops.check(DeltaRuleArgs{.shape = spec.shape});
 }
+Result<> check(const ShortConvolutionSpec& /*spec*/, const Ops& ops, KvType /*kv*/) {
+  return ops.check_host_operation("convolution");
+}
+Result<> check(const StateSpaceSpec& /*spec*/, const Ops& ops, KvType /*kv*/) {
+  return ops.check_host_operation("state_space");
+}
 Result<> check(const DenseSpec& /*spec*/, const Ops& /*ops*/, KvType /*kv*/) {
   return Ok{};
 }

@@ -22,6 +22,8 @@
 #include "model/blocks/attention.h"
 #include "model/blocks/delta_net.h"
 #include "model/blocks/mla.h"
+#include "model/blocks/short_convolution.h"
+#include "model/blocks/state_space.h"
 #include "model/load/read_arrays.h"
 #include "model/spec/spec.h"
 
@@ -55,6 +57,18 @@ inline LatentAttention::Parts parts_of(const LatentAttentionSpec& spec) {
   parts.rope = spec.rope;
   return parts;
 }
+inline ShortConvolution::Parts parts_of(const ShortConvolutionSpec& spec) {
+  ShortConvolution::Parts parts;
+  parts.shape = spec.shape;
+  return parts;
+}
+inline StateSpace::Parts parts_of(const StateSpaceSpec& spec) {
+  StateSpace::Parts parts;
+  parts.shape = spec.shape;
+  parts.kernel = spec.kernel;
+  parts.norm_groups = spec.norm_groups;
+  return parts;
+}
 inline DenseMlp::Parts parts_of(const DenseSpec& spec) {
   DenseMlp::Parts parts;
   parts.intermediate = spec.gate.out;
@@ -76,7 +90,7 @@ Result<> visit_parameters(Visitor& visitor, Spec& spec, Attention::Parts& parts)
   MORACLE_TRY(visitor.divide_kv_heads(shape.kv_heads, spec.k.path));
   MORACLE_TRY(visitor.rows(spec.q, parts.q, shape.q_width()));
   MORACLE_TRY(visitor.rows(spec.k, parts.k, shape.kv_width()));
-  if (!spec.v.path.empty()) MORACLE_TRY(visitor.rows(spec.v, parts.v, shape.kv_width()));
+  if (!spec.v.path.empty()) MORACLE_TRY(visitor.rows(spec.v, parts.v, shape.value_width()));
   if (spec.qk_norm.size() == 2) {
     const bool each_head = spec.qk_norm[0].size == shape.head_dim;
     MORACLE_TRY(visitor.norm(spec.qk_norm[0], parts.q_norm, each_head ? shape.head_dim : shape.width()));
@@ -86,8 +100,8 @@ Result<> visit_parameters(Visitor& visitor, Spec& spec, Attention::Parts& parts)
     MORACLE_TRY(visitor.tensor(spec.sinks, spec.sinks, "sinks", {shape.heads}, ArrayForm::stored, parts.sinks));
   }
   if (spec.head_gate) MORACLE_TRY(visitor.rows(*spec.head_gate, parts.head_gate, shape.heads));
-  if (spec.wide_gate) MORACLE_TRY(visitor.rows(*spec.wide_gate, parts.wide_gate, shape.width()));
-  return visitor.columns(spec.o, parts.o, shape.width());
+  if (spec.wide_gate) MORACLE_TRY(visitor.rows(*spec.wide_gate, parts.wide_gate, shape.out_width()));
+  return visitor.columns(spec.o, parts.o, shape.out_width());
 }
 
 template <class Visitor, SpecOf<DeltaNetSpec> Spec>
@@ -109,6 +123,60 @@ Result<> visit_parameters(Visitor& visitor, Spec& spec, DeltaNet::Parts& parts) 
       visitor.tensor(spec.dt_bias, spec.dt_bias, "recurrence", {shape.value_heads}, ArrayForm::stored, parts.dt_bias));
   MORACLE_TRY(visitor.norm(spec.norm, parts.norm, spec.norm.size));
   return visitor.columns(spec.out, parts.out, values);
+}
+
+template <class Visitor>
+Result<> visit_taps(Visitor& visitor, const TapsSpec& spec, std::int64_t channels, std::int64_t kernel, Taps& parts) {
+  MORACLE_TRY(visitor.tensor(spec.path, spec.path + ".weight", "convolution", {channels, 1, kernel},
+                             ArrayForm::transposed, parts.weight));
+  if (!spec.bias) return Ok{};
+  const std::string bias = spec.path + ".bias";
+  return visitor.tensor(bias, bias, "convolution", {channels}, ArrayForm::stored, parts.bias);
+}
+
+template <class Visitor, SpecOf<ShortConvolutionSpec> Spec>
+Result<> visit_parameters(Visitor& visitor, Spec& spec, ShortConvolution::Parts& parts) {
+  auto& shape = spec.shape;
+  MORACLE_TRY(visitor.divide(shape.channels, spec.x.path, "channels"));
+  MORACLE_TRY(visitor.rows(spec.times, parts.times, shape.channels));
+  MORACLE_TRY(visitor.rows(spec.gate, parts.gate, shape.channels));
+  MORACLE_TRY(visitor.rows(spec.x, parts.x, shape.channels));
+  MORACLE_TRY(visit_taps(visitor, spec.taps, shape.channels, shape.kernel, parts.taps));
+  return visitor.columns(spec.out, parts.out, shape.channels);
+}
+
+template <class Visitor, SpecOf<StateSpaceSpec> Spec>
+Result<> visit_selection(Visitor& visitor, Spec& spec, StateSpace::Parts& parts) {
+  auto& selection = *spec.selection;
+  const std::int64_t width = spec.shape.width();
+  MORACLE_TRY(visitor.columns(selection.step, parts.selected_step, width));
+  MORACLE_TRY(visitor.columns(selection.b, parts.selected_b, width));
+  MORACLE_TRY(visitor.columns(selection.c, parts.selected_c, width));
+  MORACLE_TRY(visitor.norm(selection.step_norm, parts.step_norm, selection.step_norm.size));
+  MORACLE_TRY(visitor.norm(selection.b_norm, parts.b_norm, selection.b_norm.size));
+  return visitor.norm(selection.c_norm, parts.c_norm, selection.c_norm.size);
+}
+
+template <class Visitor, SpecOf<StateSpaceSpec> Spec>
+Result<> visit_parameters(Visitor& visitor, Spec& spec, StateSpace::Parts& parts) {
+  auto& shape = spec.shape;
+  MORACLE_TRY(visitor.divide(shape.heads, spec.gate.path, "heads of states"));
+  MORACLE_TRY(visitor.divide_kv_heads(shape.groups, spec.gate.path));
+  MORACLE_TRY(visitor.rows(spec.gate, parts.gate, shape.width()));
+  MORACLE_TRY(visitor.rows(spec.mixed, parts.mixed, spec.channels()));
+  MORACLE_TRY(visit_taps(visitor, spec.taps, spec.channels(), spec.kernel, parts.taps));
+  if (spec.selection) MORACLE_TRY(visit_selection(visitor, spec, parts));
+  MORACLE_TRY(visitor.rows(spec.step, parts.step, shape.heads));
+  const std::vector<std::int64_t> rates =
+      shape.rate_by_state ? std::vector{shape.heads, shape.states} : std::vector{shape.heads};
+  MORACLE_TRY(visitor.tensor(spec.rate, spec.rate, "recurrence", rates, ArrayForm::exponential, parts.rate));
+  MORACLE_TRY(visitor.tensor(spec.skip, spec.skip, "recurrence", {shape.heads}, ArrayForm::stored, parts.skip));
+  if (!spec.step_bias.empty()) {
+    MORACLE_TRY(visitor.tensor(spec.step_bias, spec.step_bias, "recurrence", {shape.heads}, ArrayForm::stored,
+                               parts.step_bias));
+  }
+  if (spec.norm.exists()) MORACLE_TRY(visitor.norm(spec.norm, parts.norm, shape.width()));
+  return visitor.columns(spec.out, parts.out, shape.width());
 }
 
 template <class Visitor, SpecOf<LatentAttentionSpec> Spec>

@@ -190,6 +190,7 @@ struct Architecture {
   CommonConfig common{};             // kv_heads 0: as many as heads
   Number kv_heads{};                 // keys that go before num_key_value_heads
   std::string_view max_positions{};  // key that stands in for max_position_embeddings
+  std::string_view norm_eps{};       // key that stands in for rms_norm_eps
   bool zero_centred_norms = false;   // y = (1 + w) x / rms outside of attention
   LayerNorms norms{};
   bool parallel = false;  // the feed-forward reads what the mixer reads

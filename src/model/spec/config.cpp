@@ -293,6 +293,23 @@ Result<std::vector<std::string>> ModelConfig::layer_kinds(std::string_view key, 
   return kinds;
 }
 
+Result<std::vector<bool>> ModelConfig::layer_flags(std::string_view key, std::int64_t layers) const {
+  std::vector<bool> flags;
+  if (!reader_.has(key)) return flags;
+  const Json& json = reader_.json().at(std::string(key));
+  if (!json.is_array()) return error("config.type", key, "a list of 0 and 1", json.type_name());
+  if (json.empty()) return flags;
+  if (json.size() < static_cast<std::size_t>(layers)) {
+    return error("config.range", key, "0 or 1 for each of " + std::to_string(layers) + " layers",
+                 std::to_string(json.size()));
+  }
+  for (std::size_t l = 0; l < static_cast<std::size_t>(layers); ++l) {
+    if (json[l] != 0 && json[l] != 1) return error("config.range", key, "0 or 1", json[l].dump());
+    flags.push_back(json[l] == 1);
+  }
+  return flags;
+}
+
 Result<float> ModelConfig::positive(std::string_view key, double fallback, double high) const {
   MORACLE_ASSIGN(const double value, reader_.number_or(key, fallback, {.low = 0.0, .high = high, .above_low = true}));
   return static_cast<float>(value);

@@ -83,6 +83,9 @@ class ModelConfig {
   // "config.type", "config.range" (fewer than `layers`), "config.unsupported" (a kind that is not among `known`).
   [[nodiscard]] Result<std::vector<std::string>> layer_kinds(std::string_view key, std::int64_t layers,
                                                              std::span<const std::string_view> known) const;
+  // Whether each layer is what a list of 0 and 1 says, which may go on for draft heads; empty where the key is absent.
+  // Errors: "config.type", "config.range" (fewer than `layers`, or another number).
+  [[nodiscard]] Result<std::vector<bool>> layer_flags(std::string_view key, std::int64_t layers) const;
   // Errors: "config.type", "config.range" unless 0 < value <= high.
   [[nodiscard]] Result<float> positive(std::string_view key, double fallback, double high) const;
   // Refuses a key that asks for what is not there: it is absent, null or `value`. Errors: "config.unsupported".

@@ -61,6 +61,9 @@ Result<CommonConfig> read_common(const Architecture& row, const ModelConfig& con
     MORACLE_ASSIGN(defaults.max_positions,
                    reader.integer_or(row.max_positions, defaults.max_positions, 1, kMaxPositions));
   }
+  if (!row.norm_eps.empty()) {
+    MORACLE_ASSIGN(defaults.norm_eps, config.positive(row.norm_eps, defaults.norm_eps, 1.0));
+  }
   MORACLE_ASSIGN(CommonConfig common, config.common(defaults));
   if (spelled) common.kv_heads = defaults.kv_heads;
   return common;

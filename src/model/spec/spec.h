@@ -10,8 +10,10 @@
 
 #include "format/format.h"
 #include "kernels/args/attention.h"
+#include "kernels/args/convolution.h"
 #include "kernels/args/delta_rule.h"
 #include "kernels/args/latent_attention.h"
+#include "kernels/args/state_space.h"
 #include "model/model.h"
 #include "model/spec/rope.h"
 #include "moe/routing.h"
@@ -86,7 +88,49 @@ struct LatentAttentionSpec {
   std::size_t rope = 0;  // index into ModelSpec::ropes
 };
 
-using MixerSpec = std::variant<AttentionSpec, DeltaNetSpec, LatentAttentionSpec>;
+// Taps of a convolution, and a bias where it has one.
+struct TapsSpec {
+  std::string path{};  // module; "<path>.weight" [channels, 1, kernel], "<path>.bias" [channels]
+  bool bias = false;
+};
+
+// A convolution between two gates: out(gate(h) * conv(times(h) * x(h))).
+struct ShortConvolutionSpec {
+  LinearSpec times{}, gate{}, x{};  // [channels, hidden]
+  LinearSpec out{};
+  TapsSpec taps{};
+  ConvolutionShape shape{};
+};
+
+// Mamba's inputs and outputs of states, and its steps through a small rank, are made of what the convolution gives,
+// each with a norm.
+struct SelectionSpec {
+  LinearSpec step{}, b{}, c{};  // [rank, width] and [states, width]
+  NormSpec step_norm{}, b_norm{}, c_norm{};
+};
+
+// A selective state space behind a convolution, and a gate.
+struct StateSpaceSpec {
+  LinearSpec gate{};   // [width, hidden]
+  LinearSpec mixed{};  // rows are [x | b | c]; with `selection` x alone
+  LinearSpec step{};   // [heads, hidden]; with `selection` [heads, rank]
+  std::optional<SelectionSpec> selection{};
+  LinearSpec out{};
+  TapsSpec taps{};
+  std::string rate{};       // tensor [heads], or [heads, states] by shape.rate_by_state: the logarithm
+  std::string skip{};       // tensor [heads]
+  std::string step_bias{};  // tensor [heads]; empty: none
+  NormSpec norm{};          // over the width, in groups; path empty: none
+  std::int64_t norm_groups = 1;
+  std::int64_t kernel = 0;  // taps
+  StateSpaceShape shape{};
+
+  [[nodiscard]] constexpr std::int64_t channels() const {
+    return shape.width() + (selection ? 0 : 2 * shape.group_width());
+  }
+};
+
+using MixerSpec = std::variant<AttentionSpec, DeltaNetSpec, LatentAttentionSpec, ShortConvolutionSpec, StateSpaceSpec>;
 
 struct DenseSpec {
   LinearSpec gate{}, up{}, down{};

@@ -21,12 +21,13 @@ constexpr std::array kMembers{
     Member{"hidden", {"hidden_size"}},
     Member{"vocabulary", {"vocab_size"}},
     Member{"max_positions", {"max_position_embeddings", "max_seq_len"}},
-    Member{"eps", {"rms_norm_eps"}},
+    Member{"eps", {"rms_norm_eps", "layernorm_epsilon", "norm_eps"}},
     Member{"heads", {"num_attention_heads"}},
     Member{"kv_heads", {"num_key_value_heads", "num_attention_groups"}},
     Member{"head_dim", {"head_dim"}},
     Member{"window", {"sliding_window"}},
     Member{"clip", {"clip_qkv"}},
+    Member{"value_scale", {"attention_value_scale"}},
     Member{"scale", {"attention_multiplier"}},
     Member{"embedding_scale", {"embedding_multiplier"}},
     Member{"residual_scale", {"residual_multiplier"}},
@@ -41,7 +42,10 @@ constexpr std::array kMembers{
     Member{"value_heads", {"linear_num_value_heads"}},
     Member{"key_dim", {"linear_key_head_dim"}},
     Member{"value_dim", {"linear_value_head_dim"}},
-    Member{"kernel", {"linear_conv_kernel_dim"}},
+    Member{"kernel", {"linear_conv_kernel_dim", "conv_L_cache", "mamba_d_conv"}},
+    Member{"state_heads", {"mamba_n_heads", "mamba_expand"}},
+    Member{"state_groups", {"mamba_n_groups"}},
+    Member{"states", {"mamba_d_state"}},
     Member{"experts", {"num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"}},
     Member{"top_k", {"num_experts_per_tok", "experts_per_token", "moe_top_k"}},
     Member{"groups", {"n_group"}},
@@ -95,6 +99,8 @@ Result<> validate(const AttentionSpec& spec, const ModelSpec& model) {
   MORACLE_TRY(require(shape.kv_heads >= 1 && shape.heads % shape.kv_heads == 0, "kv_heads",
                       fmt::format("a divisor of {} heads", shape.heads), std::to_string(shape.kv_heads)));
   MORACLE_TRY(require_within(shape.head_dim, kMaxHeadDim, "head_dim"));
+  MORACLE_TRY(require_within(shape.value_size(), kMaxHeadDim, "v_head_dim"));
+  MORACLE_TRY(require_positive(shape.value_scale, "value_scale"));
   MORACLE_TRY(require(shape.window >= 0 && shape.window <= kMaxPositions, "window",
                       "0 to " + std::to_string(kMaxPositions), std::to_string(shape.window)));
   MORACLE_TRY(require(std::isfinite(shape.clip) && shape.clip >= 0.0F, "clip", "a finite number from 0",
@@ -113,6 +119,22 @@ Result<> validate(const DeltaNetSpec& spec, const ModelSpec& /*model*/) {
   MORACLE_TRY(require_within(shape.key_dim, kMaxHeadDim, "key_dim"));
   MORACLE_TRY(require_within(shape.value_dim, kMaxHeadDim, "value_dim"));
   MORACLE_TRY(require_within(shape.kernel, kMaxConvolution, "kernel"));
+  return validate(spec.norm);
+}
+
+Result<> validate(const ShortConvolutionSpec& spec, const ModelSpec& /*model*/) {
+  MORACLE_TRY(require_within(spec.shape.channels, kMaxHidden, "hidden"));
+  return require_within(spec.shape.kernel, kMaxConvolution, "kernel");
+}
+
+Result<> validate(const StateSpaceSpec& spec, const ModelSpec& /*model*/) {
+  const auto& shape = spec.shape;
+  MORACLE_TRY(require_within(shape.heads, kMaxIntermediate, "state_heads"));
+  MORACLE_TRY(require_within(shape.width(), kMaxIntermediate, "state_heads"));
+  MORACLE_TRY(require(shape.groups >= 1 && shape.heads % shape.groups == 0 && shape.width() % spec.norm_groups == 0,
+                      "state_groups", fmt::format("a divisor of {} heads", shape.heads), std::to_string(shape.groups)));
+  MORACLE_TRY(require_within(shape.states, kMaxHeadDim, "states"));
+  MORACLE_TRY(require_within(spec.kernel, kMaxConvolution, "kernel"));
   return validate(spec.norm);
 }
 

@@ -1,6 +1,6 @@
 // Grouped queries over paged keys and values; sections.h tells how softmax is computed. A layer's share of a block has
-// keys as [kv_heads, head_dim, 64], values as [kv_heads, 64, head_dim]; with int8, behind them scales of keys, then of
-// values, f32 [kv_heads, 64] each.
+// keys as [kv_heads, head_dim, 64], values as [kv_heads, 64, value_size]; with int8, behind them scales of keys, then
+// of values, f32 [kv_heads, 64] each.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -88,13 +88,12 @@ class PagedAttention {
 
   // What one section gives; rows are (query, head of the group).
   struct Sums {
-    float* out = nullptr;      // [rows, head_dim], not yet divided by `sum`
+    float* out = nullptr;      // [rows, value_size], not yet divided by `sum`
     float* maximum = nullptr;  // [rows]
     float* sum = nullptr;      // [rows]
 
-    static std::int64_t floats(std::int64_t rows, std::int64_t head_dim) { return round_up(rows * (head_dim + 2), 16); }
-    Sums(float* at, std::int64_t rows, std::int64_t head_dim)
-        : out(at), maximum(out + rows * head_dim), sum(maximum + rows) {}
+    static std::int64_t floats(std::int64_t rows, std::int64_t size) { return round_up(rows * (size + 2), 16); }
+    Sums(float* at, std::int64_t rows, std::int64_t size) : out(at), maximum(out + rows * size), sum(maximum + rows) {}
   };
 
   // Of one thread.
@@ -113,7 +112,7 @@ class PagedAttention {
   // One head's part of a block.
   struct Share {
     std::byte* keys = nullptr;      // [head_dim, 64]
-    std::byte* values = nullptr;    // [64, head_dim]
+    std::byte* values = nullptr;    // [64, value_size]
     float* key_scales = nullptr;    // [64], int8 only
     float* value_scales = nullptr;  // [64], int8 only
   };
@@ -135,18 +134,19 @@ class PagedAttention {
     buffers.sum = arena.take<float>(count(args_.tokens * shape_.heads)).data();
     buffers.tiles = arena.take<Tile>(count(args_.tokens));
     buffers.scratch = arena.take<float>(count(threads * Scratch::floats(tile_rows(), shape_.head_dim))).data();
-    buffers.sums = arena.take<float>(count(slots * Sums::floats(tile_rows(), shape_.head_dim))).data();
+    buffers.sums = arena.take<float>(count(slots * Sums::floats(tile_rows(), shape_.value_size()))).data();
     buffers.sections = arena.take<Section>(count(slots));
     return buffers;
   }
 
   Share share_of(std::byte* block, std::int64_t kv_head) const {
-    const std::int64_t head_bytes = shape_.head_dim * kKvBlock * bytes_of(args_.kv);
+    const std::int64_t key_bytes = shape_.head_dim * kKvBlock * bytes_of(args_.kv);
+    const std::int64_t value_bytes = shape_.value_size() * kKvBlock * bytes_of(args_.kv);
     Share share;
-    share.keys = block + kv_head * head_bytes;
-    share.values = block + (shape_.kv_heads + kv_head) * head_bytes;
+    share.keys = block + kv_head * key_bytes;
+    share.values = block + shape_.kv_heads * key_bytes + kv_head * value_bytes;
     if (args_.kv == KvType::int8) {
-      auto* const scales = reinterpret_cast<float*>(block + 2 * shape_.kv_heads * head_bytes);
+      auto* const scales = reinterpret_cast<float*>(block + shape_.kv_heads * (key_bytes + value_bytes));
       share.key_scales = scales + kv_head * kKvBlock;
       share.value_scales = scales + (shape_.kv_heads + kv_head) * kKvBlock;
     }
@@ -172,15 +172,13 @@ class PagedAttention {
         if (half != 0) rotate(first, rope.cos + token * half, rope.sin + token * half, half);
       }
       if (shape_.norm_behind_rope) norm_all(vector, heads, stride, norm);
-      if (shape_.qk_eps != 0.0F) divide_by_root(shape_.qk_eps, vector, heads, stride);
+      if (shape_.qk_eps != 0.0F) divide_by_root(shape_.qk_eps, dim, vector, heads, stride);
     };
     pool_->parallel_for(ceil_div(args_.tokens, kTokenTile), [&](std::int64_t tile, int) {
       for (std::int64_t t = tile * kTokenTile; t < std::min((tile + 1) * kTokenTile, args_.tokens); ++t) {
         prepare(t, args_.q + t * shape_.heads * query_stride(), shape_.heads, query_stride(), args_.q_norm);
         prepare(t, args_.k + t * shape_.kv_heads * dim, shape_.kv_heads, dim, args_.k_norm);
-        float* const v = args_.v + t * shape_.kv_heads * dim;
-        clip(v, shape_.kv_heads * dim);
-        if (shape_.value_eps != 0.0F) divide_by_root(shape_.value_eps, v, shape_.kv_heads, dim);
+        prepare_values(args_.v + t * shape_.value_width());
       }
     });
   }
@@ -195,8 +193,15 @@ class PagedAttention {
     }
   }
 
-  void divide_by_root(float eps, float* vector, std::int64_t heads, std::int64_t stride) const {
-    const std::int64_t dim = shape_.head_dim;
+  void prepare_values(float* v) const {
+    const std::int64_t size = shape_.value_size();
+    clip(v, shape_.value_width());
+    if (shape_.value_eps != 0.0F) divide_by_root(shape_.value_eps, size, v, shape_.kv_heads, size);
+    if (shape_.value_scale != 1.0F) ops_.scale(shape_.value_scale, v, shape_.value_width());
+  }
+
+  // Heads of `dim` numbers.
+  void divide_by_root(float eps, std::int64_t dim, float* vector, std::int64_t heads, std::int64_t stride) const {
     for (float* head = vector; head != vector + heads * stride; head += stride) {
       ops_.scale(1.0F / std::sqrt(ops_.dot(head, head, dim) / static_cast<float>(dim) + eps), head, dim);
     }
@@ -209,6 +214,7 @@ class PagedAttention {
 
   void append() const {
     const std::int64_t dim = shape_.head_dim;
+    const std::int64_t size = shape_.value_size();
     pool_->parallel_for(args_.span_count * shape_.kv_heads, [&](std::int64_t task, int) {
       const KvSpan& span = args_.spans[count(task / shape_.kv_heads)];
       const std::int64_t head = task % shape_.kv_heads;
@@ -216,10 +222,12 @@ class PagedAttention {
         const std::int64_t position = span.start + i;
         const std::int64_t slot = position % kKvBlock;
         const Share share = share_of(block_of(span.table, position / kKvBlock), head);
-        const std::int64_t from = ((span.begin + i) * shape_.kv_heads + head) * dim;
+        const std::int64_t from = (span.begin + i) * shape_.kv_heads + head;
+        const float* const key = args_.k + from * dim;
+        const float* const value = args_.v + from * size;
         const std::int64_t width = bytes_of(args_.kv);
-        const float key_scale = store_kv(args_.kv, {args_.k + from, count(dim)}, share.keys + slot * width, kKvBlock);
-        const float value_scale = store_kv(args_.kv, {args_.v + from, count(dim)}, share.values + slot * dim * width);
+        const float key_scale = store_kv(args_.kv, {key, count(dim)}, share.keys + slot * width, kKvBlock);
+        const float value_scale = store_kv(args_.kv, {value, count(size)}, share.values + slot * size * width);
         if (args_.kv != KvType::int8) continue;
         share.key_scales[slot] = key_scale;
         share.value_scales[slot] = value_scale;
@@ -255,11 +263,12 @@ class PagedAttention {
   void attend_tiles(const Buffers& buffers) const {
     const std::int64_t rows = tile_rows();
     const std::int64_t dim = shape_.head_dim;
+    const std::int64_t size = shape_.value_size();
     pool_->parallel_for(std::ssize(buffers.tiles) * shape_.kv_heads, [&](std::int64_t task, int thread) {
       // Late tiles see more keys; handing them out first keeps the end of the loop short.
       const Tile& tile = buffers.tiles[buffers.tiles.size() - 1 - count(task / shape_.kv_heads)];
       Scratch scratch(buffers.scratch + thread * Scratch::floats(rows, dim), rows, dim);
-      Sums sums(buffers.sums + thread * Sums::floats(rows, dim), rows, dim);
+      Sums sums(buffers.sums + thread * Sums::floats(rows, size), rows, size);
       for (std::int64_t index = 0;; ++index) {
         const Section part = section(tile, task % shape_.kv_heads, index);
         if (part.first >= part.end) continue;  // before the window
@@ -273,8 +282,8 @@ class PagedAttention {
   void attend_sections(const Buffers& buffers) const {
     const std::int64_t rows = tile_rows();
     const std::int64_t dim = shape_.head_dim;
-    const auto sums_of = [&](std::int64_t slot) {
-      return Sums(buffers.sums + slot * Sums::floats(rows, dim), rows, dim);
+    const auto sums_of = [&, size = shape_.value_size()](std::int64_t slot) {
+      return Sums(buffers.sums + slot * Sums::floats(rows, size), rows, size);
     };
     std::size_t used = 0;
     const auto compute = [&] {
@@ -329,7 +338,7 @@ class PagedAttention {
       }
       ops_.scale(score_scale(tile.first + query), scratch.q + query * group_ * dim, group_ * dim);
     }
-    std::fill_n(sums.out, rows * dim, 0.0F);
+    std::fill_n(sums.out, rows * shape_.value_size(), 0.0F);
     std::fill_n(sums.maximum, rows, kMinusInfinity);
     std::fill_n(sums.sum, rows, 0.0F);
     for (std::int64_t block = section.first; block < section.end; ++block) {
@@ -357,6 +366,7 @@ class PagedAttention {
   void attend_block(const Section& section, std::int64_t block, Scratch& scratch, Sums& sums) const {
     const Tile& tile = *section.tile;
     const std::int64_t dim = shape_.head_dim;
+    const std::int64_t size = shape_.value_size();
     const std::int64_t rows = tile.queries * group_;
     const Share share = share_of(block_of(tile.table, block), section.kv_head);
     const std::int64_t base = block * kKvBlock;
@@ -392,49 +402,49 @@ class PagedAttention {
       if (begin == end) continue;
       const float factor = scratch.factor[row];
       sums.sum[row] = sums.sum[row] * factor + ops_.exp_sub_sum(sums.maximum[row], scores + begin, end - begin);
-      if (factor != 1.0F) ops_.scale(factor, sums.out + row * dim, dim);
+      if (factor != 1.0F) ops_.scale(factor, sums.out + row * size, size);
       if (share.value_scales != nullptr) ops_.multiply(share.value_scales + begin, scores + begin, end - begin);
     }
-    multiply(rows, dim, stored, scratch.scores, kKvBlock, share.values, sums.out, true, next_keys);
+    multiply(rows, size, stored, scratch.scores, kKvBlock, share.values, sums.out, true, next_keys);
   }
 
   void gate(std::int64_t token, std::int64_t head, float* out) const {
-    const std::int64_t dim = shape_.head_dim;
+    const std::int64_t size = shape_.value_size();
     const std::int64_t index = token * shape_.heads + head;
-    if (shape_.element_gate) ops_.sigmoid_mul(args_.q + index * query_stride() + dim, out, out, dim);
-    if (args_.head_gate != nullptr) ops_.scale(gate_of(args_.head_gate[index]), out, dim);
+    if (shape_.element_gate) ops_.sigmoid_mul(args_.q + index * query_stride() + size, out, out, size);
+    if (args_.head_gate != nullptr) ops_.scale(gate_of(args_.head_gate[index]), out, size);
     if (!shape_.wide_gate) return;
-    const float* const gates = args_.wide_gate + index * dim;
-    for (std::int64_t i = 0; i < dim; ++i) out[i] *= gate_of(gates[i]);
+    const float* const gates = args_.wide_gate + index * size;
+    for (std::int64_t i = 0; i < size; ++i) out[i] *= gate_of(gates[i]);
   }
 
   float gate_of(float x) const { return shape_.softplus_gates ? softplus(x) : sigmoid(x); }
 
   void merge(const Section& section, const Buffers& buffers, const Sums& sums) const {
     const Tile& tile = *section.tile;
-    const std::int64_t dim = shape_.head_dim;
+    const std::int64_t size = shape_.value_size();
     for (std::int64_t row = 0; row < tile.queries * group_; ++row) {
       const std::int64_t token = tile.row + row / group_;
       const std::int64_t head = section.kv_head * group_ + row % group_;
-      float* const out = args_.out + (token * shape_.heads + head) * dim;
+      float* const out = args_.out + (token * shape_.heads + head) * size;
       float& maximum = buffers.maximum[token * shape_.heads + head];
       float& sum = buffers.sum[token * shape_.heads + head];
-      float* const added = sums.out + row * dim;
+      float* const added = sums.out + row * size;
       const float largest = sums.maximum[row];
       // A sum of 0: the row sees nothing there.
       if (section.opens || sum == 0.0F) {
-        std::copy_n(added, dim, out);
+        std::copy_n(added, size, out);
         maximum = largest;
         sum = sums.sum[row];
       } else if (sums.sum[row] != 0.0F) {
-        merge_sums(ops_, dim, added, largest, sums.sum[row], out, maximum, sum);
+        merge_sums(ops_, size, added, largest, sums.sum[row], out, maximum, sum);
       }
       if (section.closes) finish(buffers, token, head);
     }
   }
 
   void finish(const Buffers& buffers, std::int64_t token, std::int64_t head) const {
-    const std::int64_t dim = shape_.head_dim;
+    const std::int64_t size = shape_.value_size();
     const float largest = buffers.maximum[token * shape_.heads + head];
     float factor = 1.0F;
     float sum = buffers.sum[token * shape_.heads + head];
@@ -445,8 +455,8 @@ class PagedAttention {
       factor = std::exp(largest - maximum);
       sum = sum * factor + std::exp(sink - maximum);
     }
-    float* const out = args_.out + (token * shape_.heads + head) * dim;
-    ops_.scale(factor / sum, out, dim);
+    float* const out = args_.out + (token * shape_.heads + head) * size;
+    ops_.scale(factor / sum, out, size);
     gate(token, head, out);
   }
 
@@ -462,7 +472,7 @@ class PagedAttention {
 
 std::int64_t CpuOps::block_bytes(const AttentionShape& shape, KvType kv) const {
   const std::int64_t scales = kv == KvType::int8 ? 2 * shape.kv_heads * kKvBlock : 0;
-  return 2 * shape.kv_width() * kKvBlock * bytes_of(kv) + scales * std::int64_t{sizeof(float)};
+  return (shape.kv_width() + shape.value_width()) * kKvBlock * bytes_of(kv) + scales * std::int64_t{sizeof(float)};
 }
 
 std::size_t CpuOps::workspace(const AttentionArgs& args, int threads) const {

@@ -138,7 +138,7 @@ void weigh(const RouteArgs& args, std::span<const float> logits, std::span<const
     if (!taken.empty()) softmax(taken, taken);
   }
   if (args.shape.renormalize != 0) {
-    float sum = 0.0F;
+    float sum = args.shape.sum_floor;
     for (const float weight : weights) sum += weight;
     // All scores may underflow to zero; such a token gets no expert output rather than 0/0.
     if (!(sum > 0.0F)) sum = 1.0F;
