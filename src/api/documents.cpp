@@ -153,7 +153,8 @@ Result<MemoryAnswer> plan_memory(const std::filesystem::path& folder, const Memo
   MORACLE_ASSIGN(const auto checkpoint, Checkpoint::open(folder));
   MORACLE_ASSIGN(const auto plan,
                  LoadPlan::make(checkpoint, {question.host, question.device}, question.policy, GpuModules::all));
-  result.max_context = plan->info().max_context;
+  result.info = plan->info();
+  result.max_context = result.info.max_context;
   const bool cpu = result.machine.device == DeviceKind::cpu;
   result.tp_degrees = tensor_degrees(*plan);
   result.ep_degrees = expert_degrees(*plan);

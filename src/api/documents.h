@@ -44,6 +44,7 @@ struct MemoryAnswer {
   Machine host{};      // of all else
   bool split = false;  // they are two
   std::int64_t max_context = 0;
+  ModelInfo info{};
   MemoryPlan memory{};
   std::vector<Degree> tp_degrees{}, ep_degrees{};
   std::vector<std::string> warnings{};

@@ -80,4 +80,14 @@ double Calibrator::gflop_s() const {
   return best;
 }
 
+std::optional<double> quick_bandwidth(const Machine& machine) {
+  // Large enough to leave any cache, small enough to be read in a blink.
+  constexpr std::size_t kQuickBytes = std::size_t{512} << 20;
+  const cpu::CalibrationOps* ops = calibration_ops(machine, machine.cpu_features);
+  if (ops == nullptr) return std::nullopt;
+  ThreadPool pool(machine.cores);
+  const auto calibrator = Calibrator::make(*ops, pool, kQuickBytes);
+  return calibrator.ok() ? std::optional(calibrator->read_gb_s()) : std::nullopt;
+}
+
 }  // namespace moracle

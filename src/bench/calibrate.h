@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -29,6 +30,9 @@ struct Factors {
 // them.
 [[nodiscard]] const cpu::CalibrationOps* calibration_ops(const Machine& machine, CpuFeatures wanted,
                                                          const Factors& factors = {});
+
+// 10^9 bytes a second that all cores of this machine read from memory, in a blink; empty where no loop measures it.
+[[nodiscard]] std::optional<double> quick_bandwidth(const Machine& machine);
 
 // Measures again and again, each time the best of several passes, all threads at once.
 class Calibrator {

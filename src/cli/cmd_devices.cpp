@@ -14,17 +14,6 @@ namespace moracle::cli {
 
 namespace {
 
-// Large enough to leave any cache, small enough to be read in a blink.
-constexpr std::size_t kQuickBytes = std::size_t{512} << 20;
-
-std::optional<double> quick_bandwidth(const Machine& machine) {
-  const cpu::CalibrationOps* ops = calibration_ops(machine, machine.cpu_features);
-  if (ops == nullptr) return std::nullopt;
-  ThreadPool pool(machine.cores);
-  const auto calibrator = Calibrator::make(*ops, pool, kQuickBytes);
-  return calibrator.ok() ? std::optional(calibrator->read_gb_s()) : std::nullopt;
-}
-
 std::string feature_names(const Machine& machine) {
   std::string text;
   for (unsigned bit = 0; bit < 32; ++bit) {

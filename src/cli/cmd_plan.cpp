@@ -7,8 +7,10 @@
 #include "api/documents.h"
 #include "base/generic/quantity.h"
 #include "base/printable.h"
+#include "bench/calibrate.h"
 #include "cli/hub.h"
 #include "cli/options.h"
+#include "cli/plan_nodes.h"
 #include "cli/program.h"
 #include "cli/screen.h"
 #include "model/load/device_room.h"
@@ -21,10 +23,12 @@ struct PlanCommand : BackendOptions {
   std::string model;
   std::string device = "cpu";
   std::uint64_t vram = 0;  // as in add_vram
-  int tp = 1;
-  int ep = 1;
+  RankLayout ranks{};
   std::int64_t context = 0;  // 0: the usual one, or the model's where that is shorter
   std::string kv;            // empty: the default for the backend
+  int nodes = 1;
+  std::string link = "25gbe";
+  double bandwidth = 0;  // GB/s; 0: measured
   bool json = false;
 };
 
@@ -112,11 +116,12 @@ std::string plan_text(const MemoryAnswer& plan, const PlanCommand& options) {
   const MemoryPlan& memory = plan.memory;
   const std::size_t width = screen_width(STDOUT_FILENO);
   const Paint paint(wants_color(STDOUT_FILENO));
-  std::string text = paragraph(
-      "",
-      fmt::format("{} on {}: tp {}, ep {}, {} rank{}; of each rank:", printable_path(options.model), plan.machine.name,
-                  options.tp, options.ep, options.tp * options.ep, options.tp * options.ep == 1 ? "" : "s"),
-      width, 0);
+  std::string text =
+      paragraph("",
+                fmt::format("{} on {}: tp {}, ep {}, {} rank{}; of each rank:", printable_path(options.model),
+                            plan.machine.name, options.ranks.tp, options.ranks.ep, options.ranks.tp * options.ranks.ep,
+                            options.ranks.tp * options.ranks.ep == 1 ? "" : "s"),
+                width, 0);
   text += "\n" + layer_table(memory).text(width, paint) + "\n";
   const auto sum = [&](const char* name, std::uint64_t bytes, const std::string& about) {
     text += paragraph(fmt::format("{:<10}  {:>10}  ", name, human_bytes(bytes)), about, width, 24);
@@ -151,31 +156,67 @@ std::string plan_text(const MemoryAnswer& plan, const PlanCommand& options) {
   return text;
 }
 
-// "tp 3 does not divide ..." as the option that asked for it.
-Error as_options(Error error) {
-  if (error.code == "plan.tp" || error.code == "plan.ep") error.found = "--" + error.found;
-  return error;
+MemoryQuestion question_of(const PlanCommand& options, const Place& place, const RankLayout& ranks) {
+  return {.host = place.host,
+          .device = place.device,
+          .tp = ranks.tp,
+          .ep = ranks.ep,
+          .context = options.context,
+          .policy = options.policy_value(place),
+          .kv = kv_type_of(options.kv)};
+}
+
+// Errors: those of find_link and plan_memory; "plan.bandwidth" where nothing says how fast a node reads.
+Result<NodesAnswer> ask_nodes(const PlanCommand& options, const Place& place, const std::filesystem::path& folder) {
+  NodesAnswer answer{.question = {.nodes = options.nodes, .read_gb_s = options.bandwidth}};
+  MORACLE_ASSIGN(answer.question.link, find_link(options.link));
+  if (options.bandwidth == 0) {
+    const auto measured = options.device == "cpu" ? quick_bandwidth(place.host) : std::nullopt;
+    if (!measured) {
+      return Error{.code = "plan.bandwidth",
+                   .where = "--nodes",
+                   .wanted = "how fast a node reads its memory",
+                   .found = "another machine than this one",
+                   .advice = "state it: --bandwidth GB/S"};
+    }
+    answer.question.read_gb_s = *measured;
+    answer.measured = true;
+  }
+  MORACLE_ASSIGN(const MemoryAnswer whole, plan_memory(folder, question_of(options, place, {})));
+  answer.steps = nodes_steps(whole.memory, whole.info, answer.question);
+  answer.alone = whole.memory.weights();
+  answer.fits = whole.fits();
+  const auto cut = plan_memory(folder, question_of(options, place, {.tp = options.nodes}));
+  if (cut.ok()) {
+    answer.rank = cut->memory.weights();
+  } else if (cut.error().code == "plan.tp") {
+    answer.forbidden = cut.error().found;
+  } else {
+    return cut.error();
+  }
+  return answer;
 }
 
 int plan_command(const PlanCommand& options, Console& console) {
+  std::optional<NodesAnswer> nodes;
   const auto ask = [&]() -> Result<MemoryAnswer> {
     MORACLE_TRY(check_vram(options.vram, options.device));
     MORACLE_ASSIGN(const Place place, resolve_place(options.device, "--device", options.vram));
     MORACLE_ASSIGN(const auto folder, locate_model(options.model));
-    return plan_memory(folder, {.host = place.host,
-                                .device = place.device,
-                                .tp = options.tp,
-                                .ep = options.ep,
-                                .context = options.context,
-                                .policy = options.policy_value(place),
-                                .kv = kv_type_of(options.kv)});
+    if (options.nodes > 1) {
+      MORACLE_ASSIGN(nodes, ask_nodes(options, place, folder));
+    }
+    return plan_memory(folder, question_of(options, place, options.ranks));
   };
   const Result<MemoryAnswer> plan = ask();
   if (!plan.ok()) return console.fail(as_options(plan.error()));
   if (options.json) {
-    console.json(plan_json(plan.value()));
+    Json document = plan_json(plan.value());
+    if (nodes) document["nodes"] = nodes_json(*nodes);
+    console.json(document);
   } else {
     console.out(plan_text(plan.value(), options));
+    if (nodes) console.out("\n" + nodes_text(*nodes, screen_width(STDOUT_FILENO), Paint(wants_color(STDOUT_FILENO))));
   }
   return 0;
 }
@@ -193,13 +234,7 @@ void add_plan(CLI::App& root, Program& program) {
                    "Machine of one rank: cpu, cuda:0, a name that `devices` lists, or a JSON file (default: cpu)")
       ->type_name("NAME|FILE.json");
   add_vram(*command, options->vram);
-  command
-      ->add_option("--tp", options->tp, "Ranks that share heads, intermediate widths and the vocabulary (default: 1)")
-      ->type_name("N")
-      ->check(whole_number(1, 1024));
-  command->add_option("--ep", options->ep, "Ranks that share the experts; with --tp, tp x ep ranks (default: 1)")
-      ->type_name("N")
-      ->check(whole_number(1, 1024));
+  add_ranks(*command, options->ranks);
   command
       ->add_option("--context", options->context,
                    fmt::format("Positions of one sequence (default: {}, or the model's limit where that is less)",
@@ -207,9 +242,21 @@ void add_plan(CLI::App& root, Program& program) {
       ->type_name("N")
       ->check(whole_number(1, INT32_MAX));
   add_kv(*command, options->kv);
+  command
+      ->add_option("--nodes", options->nodes, "Machines or sockets alike, over which the model may be cut (default: 1)")
+      ->type_name("N")
+      ->check(whole_number(1, 64));
+  command
+      ->add_option("--link", options->link,
+                   "What links them: shm, rdma, 100gbe, 25gbe, 10gbe, 1gbe, or MICROSECONDS:GBIT (default: 25gbe)")
+      ->type_name("NAME");
+  command->add_option("--bandwidth", options->bandwidth, "What a node reads from memory (default: measured here)")
+      ->type_name("GB/S")
+      ->check(real_number([](double value) { return value > 0 && value < 1e6; }, "above 0 and below 1000000"));
   add_json(*command, options->json);
   command->footer(
-      "Reads headers only, no weight.\nExample:\n  moracle plan ./Qwen3-30B-A3B-GPTQ-Int4 --tp 2 --context 32768");
+      "Reads headers only, no weight.\nExample:\n  moracle plan ./Qwen3-30B-A3B-GPTQ-Int4 --tp 2 --context 32768\n"
+      "  moracle plan ./Qwen3-30B-A3B-GPTQ-Int4 --nodes 2 --link 25gbe");
   command->callback([options, &program] {
     program.action = [options, &program] { return plan_command(*options, program.console); };
   });

@@ -31,6 +31,19 @@ std::optional<std::int64_t> to_integer(const std::string& text) {
   return value;
 }
 
+// One process computes a whole model: ranks have another engine, which has our experts.
+void refuse_ranks(CLI::App& command) {
+  for (const char* const name : {"--tp", "--ep"}) {
+    const auto refuse = [name](const std::string&) {
+      throw CLI::ValidationError(
+          name,
+          "vLLM runs the ranks of a model, with the plug-in of the Python package: `vllm serve MODEL "
+          "--tensor-parallel-size N`; `moracle plan MODEL --nodes N` says whether it pays");
+    };
+    command.add_option_function<std::string>(name, refuse)->group("");
+  }
+}
+
 }  // namespace
 
 CLI::Validator whole_number(std::int64_t low, std::int64_t high) {
@@ -155,6 +168,20 @@ void add_tool_format(CLI::App& command, std::string& format) {
       ->check(one_of(std::move(names)));
 }
 
+void add_ranks(CLI::App& command, RankLayout& ranks) {
+  command.add_option("--tp", ranks.tp, "Ranks that share heads, intermediate widths and the vocabulary (default: 1)")
+      ->type_name("N")
+      ->check(whole_number(1, 1024));
+  command.add_option("--ep", ranks.ep, "Ranks that share the experts; with --tp, tp x ep ranks (default: 1)")
+      ->type_name("N")
+      ->check(whole_number(1, 1024));
+}
+
+Error as_options(Error error) {
+  if (error.code == "plan.tp" || error.code == "plan.ep") error.found = "--" + error.found;
+  return error;
+}
+
 void add_kv(CLI::App& command, std::string& kv) {
   const InGroup group(command, kKernelsGroup);
   command.add_option("--kv", kv, "Keep keys and values as f32, bf16 or int8 (default: bf16; f32 with --backend ref)")
@@ -228,7 +255,10 @@ void add_json(CLI::App& command, bool& json) {
 void ModelOptions::add(CLI::App& command, bool loads) {
   add_model(command, model);
   ComputeOptions::add(command);
-  if (loads) add_kv(command, kv);
+  if (loads) {
+    add_kv(command, kv);
+    refuse_ranks(command);
+  }
   add_no_cache(command, no_cache);
 }
 

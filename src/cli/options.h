@@ -14,6 +14,7 @@
 #include "device/place.h"
 #include "generate/session.h"
 #include "machine/machine.h"
+#include "model/load/parallel_cut.h"
 #include "oracle/decide.h"
 
 namespace moracle::cli {
@@ -92,6 +93,10 @@ void add_json(CLI::App& command, bool& json);
 void add_vram(CLI::App& command, std::uint64_t& vram);
 // Errors: "device.vram" where there is a bound, and `device` names no GPU.
 Result<> check_vram(std::uint64_t vram, const std::string& device);
+// --tp and --ep: ranks that share a model, tp x ep of them.
+void add_ranks(CLI::App& command, RankLayout& ranks);
+// "tp 3 does not divide ..." as the option that asked for it; every other error as it is.
+Error as_options(Error error);
 // Whether texts of conversations may spell control tokens.
 void add_trust_content(CLI::App& command, bool& trust_content);
 // How the model writes calls of tools: a name of call_syntaxes(), or empty.

@@ -197,6 +197,34 @@ TEST_F(CliTest, VerifyFindsASoundCheckpointSound) {
   }
 }
 
+TEST_F(CliTest, PlanTellsWhetherNodesPay) {
+  const Json slow = json_of({"plan", model_path(), "--nodes", "2", "--link", "10gbe", "--bandwidth", "20"}).at("nodes");
+  EXPECT_EQ(slow.at("pays"), false);
+  EXPECT_EQ(slow.at("replicas_fit"), true);
+  EXPECT_TRUE(slow.at("tp_rank_bytes").is_null()) << "groups of 128 columns";
+  EXPECT_NE(slow.at("tp_rule").get<std::string>().find("64 columns a rank"), std::string::npos);
+  ASSERT_EQ(slow.at("steps").size(), 4U);
+  const Json& one = slow.at("steps").at(0);
+  EXPECT_NEAR(one.at("tp_ms").get<double>(), one.at("one_ms").get<double>() / 2 + one.at("tp_link_ms").get<double>(),
+              1e-9);
+  // Three layers, two sums of 256 numbers of bf16 each, 130 us and 1.2 GB/s.
+  EXPECT_NEAR(one.at("tp_link_ms").get<double>(), 6 * (0.130 + 512 / 1.2e6), 1e-9);
+  const Json quick =
+      json_of({"plan", model_path(), "--nodes", "2", "--link", "60:25", "--bandwidth", "20"}).at("nodes");
+  EXPECT_NEAR(quick.at("steps").at(0).at("tp_link_ms").get<double>(), 6 * (0.060 + 512 / 3.125e6), 1e-9);
+  EXPECT_NE(moracle_run({"plan", model_path(), "--nodes", "2", "--link", "wire"}).err.find("25gbe"), std::string::npos);
+  EXPECT_NE(moracle_run({"plan", model_path(), "--nodes", "2", "--device", "zen4"}).err.find("--bandwidth"),
+            std::string::npos);
+  const RunOutcome text = moracle_run({"plan", model_path(), "--nodes", "2", "--bandwidth", "20"});
+  EXPECT_NE(text.out.find("do not cut this model over this link"), std::string::npos) << text.out;
+}
+
+TEST_F(CliTest, RanksAreVllms) {
+  const RunOutcome asked = moracle_run({"run", model_path(), "--tp", "2", "--prompt", "x"});
+  EXPECT_EQ(asked.code, 2);
+  EXPECT_NE(asked.err.find("--tensor-parallel-size"), std::string::npos) << asked.err;
+}
+
 TEST_F(CliTest, VerifyComputesFromAnotherDevicesLayout) {
   for (const char* layout : {"marlin", "triton"}) {
     const Json json = json_of({"verify", model_path(), "--layout", layout});
