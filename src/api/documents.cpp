@@ -266,6 +266,12 @@ Json verify_json(const Verification& result) {
                       {"cosine", number(layer.difference.cosine)},
                       {"bound", layer.bound},
                       {"ok", layer.ok}});
+    if (layer.ranks) {
+      layers.back()["ranks"] = {{"rel_err", number(layer.ranks->relative)},
+                                {"bound", layer.ranks->bound},
+                                {"same_bits", layer.ranks->same_bits},
+                                {"ok", layer.ranks->ok()}};
+    }
   }
   Json findings = Json::array();
   for (const Finding& finding : result.findings) {

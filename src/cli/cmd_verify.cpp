@@ -16,6 +16,7 @@ namespace {
 
 struct VerifyCommand : ModelOptions {
   std::int64_t tokens = 32;
+  RankLayout ranks{};
   std::string layout{};
   bool json = false;
 };
@@ -25,23 +26,37 @@ std::string blame(const std::string& fault) {
   return "the " + fault + (fault.find(" and ") == std::string::npos ? " is" : " are") + " at fault";
 }
 
+// How far the sum of all ranks lies from the whole.
+std::string ranks_text(const RanksVerdict& ranks) {
+  return ranks.same_bits ? fmt::format("{:.2e}", ranks.relative) : "other bits";
+}
+
 std::string verify_text(const Verification& result) {
   const std::size_t width = screen_width(STDOUT_FILENO);
   const Paint paint(wants_color(STDOUT_FILENO));
-  TextTable table({{.title = "layer", .narrow = Narrow::wrap},
-                   {.title = "backend"},
-                   {.title = "max error", .right = true, .narrow = Narrow::drop, .rank = 2},
-                   {.title = "mean error", .right = true, .narrow = Narrow::drop, .rank = 3},
-                   {.title = "relative", .right = true},
-                   {.title = "bound", .right = true},
-                   {.title = "cosine", .right = true, .narrow = Narrow::drop, .rank = 1},
-                   {.title = ""}});
+  std::vector<Column> columns{{.title = "layer", .narrow = Narrow::wrap},
+                              {.title = "backend"},
+                              {.title = "max error", .right = true, .narrow = Narrow::drop, .rank = 2},
+                              {.title = "mean error", .right = true, .narrow = Narrow::drop, .rank = 3},
+                              {.title = "relative", .right = true},
+                              {.title = "bound", .right = true},
+                              {.title = "cosine", .right = true, .narrow = Narrow::drop, .rank = 1}};
+  const bool of_ranks = !result.layers.empty() && result.layers.front().ranks;
+  if (of_ranks) columns.push_back({.title = "ranks", .right = true});
+  columns.push_back({.title = ""});
+  TextTable table(std::move(columns));
   for (const LayerVerdict& layer : result.layers) {
     const LayerDifference& difference = layer.difference;
-    table.row({printable(layer.name), layer.backend, fmt::format("{:.2e}", difference.max_abs),
-               fmt::format("{:.2e}", difference.mean_abs), fmt::format("{:.2e}", difference.relative),
-               fmt::format("{:.2e}", layer.bound), fmt::format("{:.8f}", difference.cosine),
-               layer.ok ? paint.good("ok") : paint.bad("WRONG")});
+    std::vector<std::string> cells{printable(layer.name),
+                                   layer.backend,
+                                   fmt::format("{:.2e}", difference.max_abs),
+                                   fmt::format("{:.2e}", difference.mean_abs),
+                                   fmt::format("{:.2e}", difference.relative),
+                                   fmt::format("{:.2e}", layer.bound),
+                                   fmt::format("{:.8f}", difference.cosine)};
+    if (of_ranks) cells.push_back(ranks_text(*layer.ranks));
+    cells.push_back(layer.right() ? paint.good("ok") : paint.bad("WRONG"));
+    table.row(std::move(cells));
   }
   std::string text = table.text(width, paint);
   for (const Finding& finding : result.findings) {
@@ -67,6 +82,7 @@ Result<int> verify_command(const VerifyCommand& options, Console& console) {
   VerifyOptions verification;
   verification.tokens = options.tokens;
   verification.layout = options.layout;
+  verification.ranks = options.ranks;
   verification.device = place.device;
   verification.batch_invariant = policy.batch_invariant;
   verification.interrupted = [] { return interrupted(); };
@@ -93,6 +109,7 @@ void add_verify(CLI::App& root, Program& program) {
       root.add_subcommand("verify", "Check weights, and hold every MoE layer against the fp32 reference");
   auto options = std::make_shared<VerifyCommand>();
   options->add(*command, false);
+  add_ranks(*command, options->ranks);
   command->add_option("--tokens", options->tokens, "Tokens per layer, more where every expert needs them (default: 32)")
       ->type_name("N")
       ->check(whole_number(1, 65536));
@@ -102,11 +119,13 @@ void add_verify(CLI::App& root, Program& program) {
       ->type_name("NAME")
       ->check(named("a layout"));
   add_json(*command, options->json);
-  command->footer("Example:\n  moracle verify ./Qwen3-30B-A3B-GPTQ-Int4 --backend avx2");
+  command->footer(
+      "Example:\n  moracle verify ./Qwen3-30B-A3B-GPTQ-Int4 --backend avx2\n"
+      "  moracle verify ./Qwen3-30B-A3B-GPTQ-Int4 --tp 2 --ep 2");
   command->callback([options, &program] {
     program.action = [options, &program] {
       const auto code = verify_command(*options, program.console);
-      return code.ok() ? *code : program.console.fail(code.error());
+      return code.ok() ? *code : program.console.fail(as_options(code.error()));
     };
   });
 }

@@ -4,9 +4,10 @@
 
 #include "base/checked.h"
 #include "base/guarded.h"
-#include "base/random/random.h"
 #include "kernels/layouts/find_card.h"
+#include "model/load/plan.h"
 #include "verify/error_bound.h"
+#include "verify/run_layer.h"
 
 namespace moracle {
 
@@ -16,36 +17,6 @@ namespace {
 constexpr std::int64_t kHiddenValues = 8192;
 // (token, expert) pairs whose hidden values the bound is derived from.
 constexpr std::int64_t kSampledPairs = 8;
-
-// Unit-variance inputs, and every expert hit in turn with weights that sum to one.
-LayerInput spread_input(const CanonicalExperts& experts, std::int64_t tokens, std::int64_t top_k, std::uint64_t seed) {
-  LayerInput input{.tokens = tokens, .hidden = experts.hidden, .top_k = top_k, .x = {}, .ids = {}, .weights = {}};
-  Random random(seed);
-  const auto count = static_cast<std::int64_t>(experts.experts.size());
-  input.x.resize(static_cast<std::size_t>(tokens * experts.hidden));
-  for (float& value : input.x) value = random.normal();
-  for (std::int64_t slot = 0; slot < tokens * top_k; ++slot) {
-    input.ids.push_back(static_cast<std::int32_t>(slot % count));
-    input.weights.push_back(static_cast<float>(0.5 + random.uniform()));
-  }
-  for (std::int64_t token = 0; token < tokens; ++token) {
-    float* weights = input.weights.data() + token * top_k;
-    float sum = 0;
-    for (std::int64_t j = 0; j < top_k; ++j) sum += weights[j];
-    for (std::int64_t j = 0; j < top_k; ++j) weights[j] /= sum;
-  }
-  return input;
-}
-
-Result<std::vector<float>> run_layer(const KernelCard& card, const CanonicalExperts& experts, const LayerInput& input,
-                                     const PackOptions& how) {
-  MORACLE_ASSIGN(LayerRunner runner, LayerRunner::pack(card, experts, how));
-  MORACLE_TRY(runner.reserve(input.tokens, input.top_k));
-  std::vector<float> out(static_cast<std::size_t>(input.tokens * experts.hidden));
-  runner.run(input.view(), out.data());
-  MORACLE_TRY(runner.status());
-  return out;
-}
 
 std::vector<const MatrixSource*> matrices_of(const CanonicalExperts& experts) {
   std::vector<const MatrixSource*> matrices;
@@ -80,6 +51,9 @@ Result<> verify_experts(const ModuleReport& module, const CanonicalExperts& expe
                                .severity = Finding::Severity::error});
   }
   verdict->name = module.name;
+  if (options.ranks.tp * options.ranks.ep > 1) {
+    MORACLE_ASSIGN(verdict->ranks, compare_ranks(experts, *module.problem, options.ranks, result.tokens, seed, pool));
+  }
   result.layers.push_back(std::move(verdict).value());
   return Ok{};
 }
@@ -91,7 +65,7 @@ bool Verification::checkpoint_ok() const {
 }
 
 bool Verification::backend_ok() const {
-  return std::all_of(layers.begin(), layers.end(), [](const LayerVerdict& layer) { return layer.ok; });
+  return std::all_of(layers.begin(), layers.end(), [](const LayerVerdict& layer) { return layer.right(); });
 }
 
 Result<LayerVerdict> compare_with_ref(const KernelCard& card, const CanonicalExperts& packed,
@@ -122,7 +96,17 @@ Result<LayerVerdict> compare_with_ref(const KernelCard& card, const CanonicalExp
 
 namespace {
 
+// What a plan forbids is refused before a weight is read.
+Result<> check_cut(const Plan& plan, const RankLayout& ranks) {
+  for (const ModuleReport& module : plan.modules()) {
+    if (module.kind == "experts")
+      MORACLE_TRY(check_experts_cut(plan.opened(plan.index_of(module.name)).experts, ranks));
+  }
+  return Ok{};
+}
+
 Result<Verification> verify_modules(const LoadPlan& plan, ThreadPool& pool, const VerifyOptions& options) {
+  MORACLE_TRY(check_cut(plan.opened(), options.ranks));
   Verification result;
   const ModelInfo& info = plan.info();
   result.tokens = options.tokens;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "device/gpu_device.h"
 #include "model/model.h"
 #include "moe/layer_runner.h"
+#include "verify/ranks.h"
 #include "verify/weight_audit.h"
 
 namespace moracle {
@@ -20,6 +22,7 @@ struct VerifyOptions {
   std::string layout{};                 // an external layout to pack and run instead of the chosen backend; empty: none
   std::shared_ptr<GpuDevice> device{};  // of the plan; null: the host computes
   bool batch_invariant = false;         // as the plan's policy
+  RankLayout ranks{};                   // more than one rank: each layer is also held to what its ranks add up to
   std::int64_t tokens = 32;             // raised where needed so that every expert is hit
   std::function<void(std::int64_t done, std::int64_t total)> on_progress{};  // modules; may be empty
   std::function<bool()> interrupted{};                                       // may be empty
@@ -31,6 +34,8 @@ struct LayerVerdict {
   LayerDifference difference;
   double bound = 0;  // on difference.relative
   bool ok = false;
+  std::optional<RanksVerdict> ranks{};  // where VerifyOptions::ranks asks
+  [[nodiscard]] bool right() const { return ok && (!ranks || ranks->ok()); }
 };
 
 struct Verification {
@@ -39,7 +44,7 @@ struct Verification {
   std::int64_t tokens = 0;
   bool interrupted = false;
   [[nodiscard]] bool checkpoint_ok() const;  // no finding that is an error
-  [[nodiscard]] bool backend_ok() const;     // every layer within its bound
+  [[nodiscard]] bool backend_ok() const;     // every layer within its bound, and its ranks
   [[nodiscard]] bool ok() const { return checkpoint_ok() && backend_ok() && !interrupted; }
 };
 
@@ -52,8 +57,8 @@ Result<LayerVerdict> compare_with_ref(const KernelCard& card, const CanonicalExp
                                       const std::shared_ptr<GpuDevice>& device = nullptr, bool batch_invariant = false);
 
 // Works on the plan's lazy weights, one layer in memory at a time. Errors: an experts layer that no backend serves,
-// "oracle.layout" where the layout cannot hold one, "memory.allocate". What is wrong with weights or numbers is not an
-// error but part of the result.
+// "oracle.layout" where the layout cannot hold one, "plan.tp" and "plan.ep" of ranks, "memory.allocate". What is wrong
+// with weights or numbers is not an error but part of the result.
 Result<Verification> verify(const LoadPlan& plan, ThreadPool& pool, const VerifyOptions& options);
 
 }  // namespace moracle

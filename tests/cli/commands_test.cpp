@@ -197,6 +197,20 @@ TEST_F(CliTest, VerifyFindsASoundCheckpointSound) {
   }
 }
 
+TEST_F(CliTest, VerifyHoldsRanksToTheWhole) {
+  const Json json = json_of({"verify", model_path(), "--ep", "4"});
+  EXPECT_EQ(json.at("ok"), true);
+  for (const Json& layer : json.at("layers")) {
+    EXPECT_EQ(layer.at("ranks").at("same_bits"), true);
+    EXPECT_LE(layer.at("ranks").at("rel_err").get<double>(), 1e-6);
+  }
+  const RunOutcome cut = moracle_run({"verify", model_path(), "--tp", "2"});
+  EXPECT_EQ(cut.code, 1);
+  EXPECT_NE(cut.err.find("--tp 2 leaves 64 columns a rank"), std::string::npos) << cut.err;
+  const RunOutcome uneven = moracle_run({"verify", model_path(), "--ep", "3"});
+  EXPECT_NE(uneven.err.find("--ep 3 does not divide 16 experts"), std::string::npos) << uneven.err;
+}
+
 TEST_F(CliTest, PlanTellsWhetherNodesPay) {
   const Json slow = json_of({"plan", model_path(), "--nodes", "2", "--link", "10gbe", "--bandwidth", "20"}).at("nodes");
   EXPECT_EQ(slow.at("pays"), false);

@@ -75,7 +75,7 @@ Result<std::shared_ptr<ExpertsLayer>> ExpertsLayer::open(const Plan& plan, Layer
   MORACLE_ASSIGN(const MoeSpec* const spec, find_layer(plan, request.layer));
   const std::size_t module = plan.index_of(spec->experts.name);
   const StoredExperts& stored = plan.opened(module).experts;
-  MORACLE_TRY(check_experts_cut(stored, request.tp));
+  MORACLE_TRY(check_experts_cut(stored, {.tp = request.tp}));
   std::shared_ptr<ExpertsLayer> layer(new ExpertsLayer);
   if (request.experts.empty()) {
     request.experts.resize(stored.experts.size());

@@ -111,14 +111,8 @@ class ParallelCut {
   static Result<> correction_bias(const MoeSpec& /*spec*/, const DeviceArray<float>& /*part*/) { return Ok{}; }
   Result<> experts(MoeSpec& spec, const PlacedExperts& /*part*/) const {
     const StoredExperts& experts = plan_.opened(plan_.index_of(spec.experts.name)).experts;
-    if (spec.experts.experts % ep_ != 0) {
-      return Error{.code = "plan.ep",
-                   .where = spec.experts.name,
-                   .found = "ep " + std::to_string(ep_) + " does not divide " + std::to_string(spec.experts.experts) +
-                            " experts"};
-    }
+    MORACLE_TRY(check_experts_cut(experts, {.tp = tp_, .ep = ep_}));
     spec.experts.experts /= ep_;
-    MORACLE_TRY(check_experts_cut(experts, tp_));
     spec.experts.intermediate /= tp_;
     return Ok{};
   }
@@ -153,8 +147,14 @@ class ParallelCut {
 
 }  // namespace
 
-Result<> check_experts_cut(const StoredExperts& experts, int tp) {
-  const CutRules rules(tp);
+Result<> check_experts_cut(const StoredExperts& experts, const RankLayout& layout) {
+  const std::size_t count = experts.experts.size();
+  if (count % narrow<std::size_t>(layout.ep) != 0) {
+    return Error{.code = "plan.ep",
+                 .where = experts.name,
+                 .found = "ep " + std::to_string(layout.ep) + " does not divide " + std::to_string(count) + " experts"};
+  }
+  const CutRules rules(layout.tp);
   std::int64_t width = experts.intermediate;
   MORACLE_TRY(rules.divide(width, experts.name, "columns of an expert"));
   const StoredExperts::Expert& first = experts.experts.front();

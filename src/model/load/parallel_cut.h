@@ -19,8 +19,8 @@ struct RankLayout {
 // divisible; the cut goes through a group or a block of scales; columns of act-order belong to groups of other ranks.
 Result<ModelSpec> parallel_cut(const Plan& plan, const RankLayout& layout);
 
-// Whether `tp` ranks can share the intermediate width of these experts: what parallel_cut() asks of each layer.
-// Errors: "plan.tp".
-Result<> check_experts_cut(const StoredExperts& experts, int tp);
+// Whether ranks can share these experts, and the intermediate width of each: what parallel_cut() asks of each layer.
+// Errors: "plan.tp", "plan.ep".
+Result<> check_experts_cut(const StoredExperts& experts, const RankLayout& layout);
 
 }  // namespace moracle
