@@ -71,7 +71,8 @@ class MoracleExperts(FusedMoEMethodBase):
     def open(self, layer: torch.nn.Module, checkpoint: moracle.Checkpoint, pool: moracle.Pool) -> None:
         """Packs this rank's experts: whole ones by vLLM's map under EP, else its share of each one's width."""
         ranks = self.moe.moe_parallel_config
-        local = layer.expert_map_manager.get_local_expert_ids() if ranks.use_ep else None
+        slots = layer.expert_map_manager.expert_map if ranks.use_ep else None  # by expert; -1: another rank's
+        local = None if slots is None else [expert for expert, slot in enumerate(slots.tolist()) if slot >= 0]
         tp, rank = (1, 0) if ranks.use_ep else (ranks.tp_size, ranks.tp_rank)
         experts = checkpoint.experts(self.layer, tp=tp, tp_rank=rank, experts=local, pool=pool)
         self.number = len(_opened)

@@ -188,7 +188,8 @@ class RoutedExperts(Module):
 
     def __init__(self, number, config, ranks, local=None):
         self.moe_config = types.SimpleNamespace(is_act_and_mul=True, moe_parallel_config=ranks)
-        self.expert_map_manager = types.SimpleNamespace(get_local_expert_ids=lambda: local)
+        slots = None if local is None else numpy.array([local.index(i) if i in local else -1 for i in range(16)])
+        self.expert_map_manager = types.SimpleNamespace(expert_map=slots)
         self.quant_method = config.get_quant_method(self, f"model.layers.{number}.mlp.experts")
         self.quant_method.create_weights(self)
 
