@@ -101,6 +101,7 @@ std::optional<Refusal> refusal_of(const AttentionArgs& args) {
 std::optional<Refusal> refusal_of(const LatentAttentionArgs& args) {
   const LatentAttentionShape& shape = args.shape;
   if (shape.position_scale.beta != 0.0F) return Refusal{"queries of one scale", "queries scaled by position"};
+  if (shape.top_k != 0) return Refusal{"latent attention to all positions", "an indexer's choice"};
   return first_of({refused_pages(args.kv), refused_size("a latent", shape.kv_lora_rank, 16, cuda::kMostRank),
                    refused_size("a latent with its rotated key", shape.latent_width(), 2, cuda::kMostLatentRow)});
 }
@@ -125,6 +126,7 @@ class DeviceOps final : public Ops {
   [[nodiscard]] std::size_t workspace(const LatentAttentionArgs& args, int) const override { return bytes_taken(args); }
   [[nodiscard]] std::size_t workspace(const DeltaRuleArgs& args, int) const override { return bytes_taken(args); }
   [[nodiscard]] std::size_t workspace(const SampleArgs& args, int) const override { return bytes_taken(args); }
+  [[nodiscard]] std::size_t workspace(const IndexArgs& /*args*/, int) const override { return 0; }
 
   [[nodiscard]] Result<> check(const RouteArgs& args) const override { return result("route", kernels_.route, args); }
   [[nodiscard]] Result<> check(const AttentionArgs& args) const override {

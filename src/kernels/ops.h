@@ -30,6 +30,7 @@ class Ops {
   [[nodiscard]] virtual std::size_t workspace(const LatentAttentionArgs& args, int threads) const = 0;
   [[nodiscard]] virtual std::size_t workspace(const DeltaRuleArgs& args, int threads) const = 0;
   [[nodiscard]] virtual std::size_t workspace(const SampleArgs& args, int threads) const = 0;
+  [[nodiscard]] virtual std::size_t workspace(const IndexArgs& args, int threads) const = 0;
 
   // Whether the device computes calls of such shapes and pages. Errors: "device.operation"; of the host none.
   [[nodiscard]] virtual Result<> check(const RouteArgs& /*args*/) const { return Ok{}; }

@@ -14,8 +14,10 @@ struct LatentAttentionShape {
   std::int64_t qk_rope_head_dim = 0;
   std::int64_t v_head_dim = 0;
   std::int64_t kv_lora_rank = 0;
-  bool interleaved = true;  // pairs to be rotated lie side by side, not half a head apart
-  float scale = 1.0F;       // of the scores
+  bool interleaved = true;     // pairs to be rotated lie side by side, not half a head apart
+  float scale = 1.0F;          // of the scores
+  std::int64_t top_k = 0;      // positions that a query sees, which an indexer has chosen; 0: all
+  std::int64_t index_dim = 0;  // of the indexer's keys, which lie behind the latents of a block; 0: the layer has none
   PositionScale position_scale{};
 
   [[nodiscard]] constexpr std::int64_t q_head_dim() const { return qk_nope_head_dim + qk_rope_head_dim; }
@@ -38,9 +40,10 @@ struct LatentAttentionArgs {
   BlockMemory blocks{};
   const KvSpan* spans = nullptr;  // [span_count]
   std::int64_t span_count = 0;
-  const float* q = nullptr;        // [tokens, heads, q_head_dim]
-  const float* latents = nullptr;  // [tokens, latent_width]
-  float* out = nullptr;            // [tokens, heads, v_head_dim]
+  const float* q = nullptr;                // [tokens, heads, q_head_dim]
+  const float* latents = nullptr;          // [tokens, latent_width]
+  const std::int32_t* selected = nullptr;  // [tokens, shape.top_k], as of IndexArgs
+  float* out = nullptr;                    // [tokens, heads, v_head_dim]
 };
 static_assert(kPlain<LatentAttentionArgs>);
 

@@ -6,6 +6,7 @@
 #include "kernels/args/convolution.h"
 #include "kernels/args/delta_rule.h"
 #include "kernels/args/elementwise.h"
+#include "kernels/args/index.h"
 #include "kernels/args/latent_attention.h"
 #include "kernels/args/linear.h"
 #include "kernels/args/norm.h"
@@ -39,4 +40,5 @@
   X(weigh, WeighArgs)              \
   X(convolution, ConvolutionArgs)  \
   X(state_space, StateSpaceArgs)   \
+  X(index, IndexArgs)              \
   X(layer_norm, LayerNormArgs)

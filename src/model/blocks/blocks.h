@@ -59,6 +59,8 @@ class Mixer {
   [[nodiscard]] virtual LayerState state(const Ops& ops) const = 0;
   [[nodiscard]] virtual std::size_t bytes() const = 0;
   [[nodiscard]] virtual std::size_t workspace_bytes(const Ops& ops, std::int64_t tokens, int threads) const = 0;
+  // Positions of a token that it attends to by a choice, ForwardContext::selected; 0: it makes none.
+  [[nodiscard]] virtual std::int64_t selected() const { return 0; }
   // out[tokens, hidden] from the normed x[tokens, hidden]; appends the batch to the states, which have room for it.
   virtual void run(const ForwardContext& context, const float* x, float* out) const = 0;
 };

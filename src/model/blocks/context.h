@@ -39,6 +39,7 @@ struct ForwardContext {
   const std::int32_t* ids = nullptr;
   BatchState state{};
   std::span<const RopeTable> ropes{};    // of every token of the batch
+  std::int32_t* selected = nullptr;      // [tokens, Mixer::selected()], where a layer chooses positions
   const DeviceStatus* status = nullptr;  // null: nobody asks
   PhaseClock* clock = nullptr;           // the same
   const ExpertCounts* counts = nullptr;  // the same

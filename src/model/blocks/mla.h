@@ -19,6 +19,20 @@ struct LatentProjection {
   [[nodiscard]] std::size_t bytes() const { return keys.bytes() + values.bytes(); }
 };
 
+// Projections around Ops::index.
+struct Indexer {
+  std::unique_ptr<PackedLinear> q{};        // null: the layer has none; of the normed rank of queries
+  std::unique_ptr<PackedLinear> k{};        // to [dim]
+  std::unique_ptr<PackedLinear> weights{};  // to [heads]
+  Norm k_norm{};
+  IndexShape shape{};
+
+  [[nodiscard]] bool exists() const { return q != nullptr; }
+  [[nodiscard]] std::size_t bytes() const {
+    return exists() ? q->bytes() + k->bytes() + weights->bytes() + k_norm.bytes() : 0;
+  }
+};
+
 // Projections around the latent form of Ops::attention.
 class LatentAttention final : public Mixer {
  public:
@@ -30,6 +44,7 @@ class LatentAttention final : public Mixer {
     Norm kv_norm{};
     LatentProjection kv_b{};
     std::unique_ptr<PackedLinear> o{};
+    Indexer indexer{};
     LatentAttentionShape shape{};
     std::size_t rope = 0;   // index into ForwardContext::ropes
     std::size_t layer = 0;  // index into the sequence state
@@ -41,10 +56,14 @@ class LatentAttention final : public Mixer {
   [[nodiscard]] LayerState state(const Ops& ops) const override;
   [[nodiscard]] std::size_t bytes() const override;
   [[nodiscard]] std::size_t workspace_bytes(const Ops& ops, std::int64_t tokens, int threads) const override;
+  [[nodiscard]] std::int64_t selected() const override { return parts_.shape.top_k; }
   void run(const ForwardContext& context, const float* x, float* out) const override;
 
  private:
   struct Call;
+
+  // Chooses the positions of all tokens, for this layer and those behind it that share its choice.
+  void choose(const ForwardContext& context, const Call& call, const float* x) const;
 
   // Lays out one call's memory; with a counting arena it tells how much that is.
   Call lay_out(BumpArena& arena, const Ops& ops, std::int64_t tokens, int threads) const;

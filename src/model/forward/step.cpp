@@ -9,10 +9,11 @@
 namespace moracle {
 
 struct ForwardStep::Buffers {
-  float* hidden = nullptr;      // [tokens, hidden], the residual stream
-  float* normed = nullptr;      // [tokens, hidden]
-  float* added = nullptr;       // [tokens, hidden]
-  std::span<std::byte> rest{};  // of one block after the other
+  float* hidden = nullptr;             // [tokens, hidden], the residual stream
+  float* normed = nullptr;             // [tokens, hidden]
+  float* added = nullptr;              // [tokens, hidden]
+  std::span<std::int32_t> selected{};  // [tokens, positions that layers choose]
+  std::span<std::byte> rest{};         // of one block after the other
 };
 
 struct ForwardStep::RankBuffers {
@@ -116,6 +117,9 @@ ForwardStep::Buffers ForwardStep::lay_out(BumpArena& arena, std::int64_t tokens,
                 .cos = cos,
                 .sin = sin};
   }
+  std::int64_t selected = 0;
+  for (const TransformerLayer& layer : parts_.layers) selected = std::max(selected, layer.mixer->selected());
+  buffers.selected = arena.take<std::int32_t>(count(tokens * selected));
   buffers.rest = arena.take<std::byte>(block_workspace(tokens));
   return buffers;
 }
@@ -174,6 +178,7 @@ void ForwardStep::enqueue(Stream& stream, const StepCall& call) {
                                .ids = call.in.ids,
                                .state = call.state,
                                .ropes = ropes_,
+                               .selected = buffers.selected.data(),
                                .status = &status,
                                .clock = call.clock,
                                .counts = call.counts};

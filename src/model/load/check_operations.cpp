@@ -10,6 +10,7 @@ Result<> check(const AttentionSpec& spec, const Ops& ops, KvType kv) {
   return ops.check(AttentionArgs{.shape = spec.shape, .kv = kv});
 }
 Result<> check(const LatentAttentionSpec& spec, const Ops& ops, KvType kv) {
+  if (spec.shape.top_k != 0) MORACLE_TRY(ops.check_host_operation("index"));
   return ops.check(LatentAttentionArgs{.shape = spec.shape, .kv = kv});
 }
 Result<> check(const DeltaNetSpec& spec, const Ops& ops, KvType /*kv*/) {

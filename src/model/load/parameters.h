@@ -54,6 +54,7 @@ inline DeltaNet::Parts parts_of(const DeltaNetSpec& spec) {
 inline LatentAttention::Parts parts_of(const LatentAttentionSpec& spec) {
   LatentAttention::Parts parts;
   parts.shape = spec.shape;
+  if (spec.indexer) parts.indexer.shape = spec.indexer->shape;
   parts.rope = spec.rope;
   return parts;
 }
@@ -191,6 +192,13 @@ Result<> visit_parameters(Visitor& visitor, Spec& spec, LatentAttention::Parts& 
   MORACLE_TRY(visitor.whole(spec.kv_a, parts.kv_a));
   MORACLE_TRY(visitor.norm(spec.kv_norm, parts.kv_norm, spec.kv_norm.size));
   MORACLE_TRY(visitor.absorbed(spec, parts.kv_b, shape.heads * shape.kv_head_dim()));
+  if (spec.indexer) {
+    auto& indexer = *spec.indexer;
+    MORACLE_TRY(visitor.whole(indexer.q, parts.indexer.q));
+    MORACLE_TRY(visitor.whole(indexer.k, parts.indexer.k));
+    MORACLE_TRY(visitor.whole(indexer.weights, parts.indexer.weights));
+    MORACLE_TRY(visitor.norm(indexer.k_norm, parts.indexer.k_norm, indexer.k_norm.size));
+  }
   return visitor.columns(spec.o, parts.o, shape.heads * shape.v_head_dim);
 }
 

@@ -12,6 +12,7 @@
 #include "kernels/args/attention.h"
 #include "kernels/args/convolution.h"
 #include "kernels/args/delta_rule.h"
+#include "kernels/args/index.h"
 #include "kernels/args/latent_attention.h"
 #include "kernels/args/state_space.h"
 #include "model/model.h"
@@ -74,6 +75,15 @@ struct DeltaNetSpec {
   DeltaNetShape shape{};
 };
 
+// Chooses the positions that latent attention sees.
+struct IndexerSpec {
+  LinearSpec q{};        // [heads * dim, rank]: reads the normed rank of queries
+  LinearSpec k{};        // [dim, hidden]
+  LinearSpec weights{};  // [heads, hidden]
+  NormSpec k_norm{};
+  IndexShape shape{};
+};
+
 // Multi-head latent attention: keys and values of all heads are made of one latent by `kv_b`, which is absorbed into
 // the queries and the output and so never runs as a linear.
 struct LatentAttentionSpec {
@@ -84,6 +94,7 @@ struct LatentAttentionSpec {
   NormSpec kv_norm{};  // over the latent
   LinearSpec kv_b{};   // rows are, head by head, [keys (qk_nope_head_dim) | values (v_head_dim)]
   LinearSpec o{};
+  std::optional<IndexerSpec> indexer{};  // none with shape.top_k: the choice is that of the layer before
   LatentAttentionShape shape{};
   std::size_t rope = 0;  // index into ModelSpec::ropes
 };

@@ -38,6 +38,8 @@ constexpr std::array kMembers{
     Member{"qk_rope_head_dim", {"qk_rope_head_dim"}},
     Member{"v_head_dim", {"v_head_dim"}},
     Member{"kv_lora_rank", {"kv_lora_rank"}},
+    Member{"index_heads", {"index_n_heads"}},
+    Member{"index_dim", {"index_head_dim"}},
     Member{"key_heads", {"linear_num_key_heads"}},
     Member{"value_heads", {"linear_num_value_heads"}},
     Member{"key_dim", {"linear_key_head_dim"}},
@@ -145,6 +147,13 @@ Result<> validate(const LatentAttentionSpec& spec, const ModelSpec& model) {
   MORACLE_TRY(require_within(shape.qk_rope_head_dim, kMaxHeadDim, "qk_rope_head_dim"));
   MORACLE_TRY(require_within(shape.v_head_dim, kMaxHeadDim, "v_head_dim"));
   MORACLE_TRY(require_within(shape.kv_lora_rank, kMaxHidden, "kv_lora_rank"));
+  if (spec.indexer) {
+    MORACLE_TRY(require_within(spec.indexer->shape.heads, kMaxHeads, "index_heads"));
+    MORACLE_TRY(require_within(spec.indexer->shape.dim, kMaxHeadDim, "index_dim"));
+    MORACLE_TRY(require(spec.indexer->shape.dim >= shape.qk_rope_head_dim, "index_dim",
+                        fmt::format("{} or more, which are rotated", shape.qk_rope_head_dim),
+                        std::to_string(spec.indexer->shape.dim)));
+  }
   MORACLE_TRY(require_positive(shape.scale, "inv_freq"));
   if (spec.q_a) MORACLE_TRY(validate(spec.q_norm));
   MORACLE_TRY(validate(spec.kv_norm));

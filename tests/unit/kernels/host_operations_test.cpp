@@ -173,5 +173,34 @@ TEST_F(HostOperationsTest, StateSpaceIsItsRecurrence) {
   }
 }
 
+// Scores of the positions are 3, 1, 0 (of a negative product), 2 and 3 again, for every query alike.
+TEST_F(HostOperationsTest, IndexChoosesTheBestPositions) {
+  std::vector<float> k{3.0F, 0.0F, 1.0F, 0.0F, -5.0F, 0.0F, 2.0F, 0.0F, 3.0F, 0.0F};
+  const std::vector<float> weights(5, 1.0F);
+  const std::uint32_t table = 0;
+  const KvSpan span{.begin = 0, .count = 5, .start = 0, .table = &table};
+  for (const KvType kv : {KvType::f32, KvType::bf16}) {
+    std::vector<float> q{1.0F, 7.0F, 1.0F, 7.0F, 1.0F, 7.0F, 1.0F, 7.0F, 1.0F, 7.0F};
+    std::vector<float> block(1 + kKvBlock * 2);
+    std::vector<std::int32_t> selected(5 * 2, -1);
+    const IndexArgs args{.shape = {.heads = 1, .dim = 2, .top_k = 2},
+                         .kv = kv,
+                         .tokens = 5,
+                         .blocks = {.memory = reinterpret_cast<std::byte*>(block.data()), .stride = 0},
+                         .block_offset = sizeof(float),
+                         .spans = &span,
+                         .span_count = 1,
+                         .q = q.data(),
+                         .k = k.data(),
+                         .weights = weights.data(),
+                         .selected = selected.data()};
+    std::vector<std::byte> workspace(ref_ops().workspace(args, pool_.threads()));
+    ref_ops().index({.stream = stream_, .workspace = workspace}, args);
+    const std::vector<std::int32_t> wanted{-1, -1, -1, -1, 0, 1, 0, 3, 0, 4};
+    EXPECT_EQ(selected, wanted);
+    EXPECT_EQ(block[0], 0.0F);
+  }
+}
+
 }  // namespace
 }  // namespace moracle

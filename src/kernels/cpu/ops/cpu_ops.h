@@ -22,6 +22,7 @@ class CpuOps final : public Ops {
   [[nodiscard]] std::size_t workspace(const LatentAttentionArgs& args, int threads) const override;
   [[nodiscard]] std::size_t workspace(const DeltaRuleArgs& args, int threads) const override;
   [[nodiscard]] std::size_t workspace(const SampleArgs& args, int threads) const override;
+  [[nodiscard]] std::size_t workspace(const IndexArgs& args, int threads) const override;
 
 #define MORACLE_OPERATION(name, Args) void name(const RunContext& context, const Args& args) const override;
   MORACLE_OPERATIONS(MORACLE_OPERATION)

@@ -1,6 +1,6 @@
 // A layer's share of a block has 64 positions of [kv_lora_rank | qk_rope_head_dim]; with int8, behind them two f32
-// scales for each position. Softmax is computed as sections.h tells. Multi-head latent attention: DeepSeek-V2, arXiv
-// 2405.04434.
+// scales for each position; then keys of the indexer, where the layer has one. Softmax is computed as sections.h tells.
+// Multi-head latent attention: DeepSeek-V2, arXiv 2405.04434.
 #include <algorithm>
 #include <cmath>
 
@@ -54,7 +54,7 @@ class PagedLatents {
     std::fill(buffers.queries.begin(), buffers.queries.end(), Query{});
     for (const KvSpan& span : std::span(args_.spans, count(args_.span_count))) {
       for (std::int64_t i = 0; i < span.count; ++i) {
-        buffers.queries[count(span.begin + i)] = {.table = span.table, .position = span.start + i};
+        buffers.queries[count(span.begin + i)] = query(span, i);
       }
     }
     append(buffers);
@@ -71,6 +71,8 @@ class PagedLatents {
   struct Query {
     const std::uint32_t* table = nullptr;  // null: of no span
     std::int64_t position = 0;
+    std::int64_t visible = 0;                // positions that it sees,
+    const std::int32_t* selected = nullptr;  // which are these, or the first ones
   };
 
   struct Buffers {
@@ -134,6 +136,15 @@ class PagedLatents {
   [[nodiscard]] std::int64_t query_width() const { return shape_.q_head_dim(); }
   [[nodiscard]] std::byte* block_of(const Query& query, std::int64_t index) const {
     return args_.blocks.block(query.table[index]);
+  }
+
+  [[nodiscard]] Query query(const KvSpan& span, std::int64_t index) const {
+    Query query{.table = span.table, .position = span.start + index};
+    query.visible = query.position + 1;
+    if (shape_.top_k == 0 || query.visible <= shape_.top_k) return query;
+    query.visible = shape_.top_k;
+    query.selected = args_.selected + (span.begin + index) * shape_.top_k;
+    return query;
   }
 
   Buffers lay_out(BumpArena& arena, int threads) const {
@@ -208,6 +219,34 @@ class PagedLatents {
     return room;
   }
 
+  // The rows of chosen positions, side by side in `room`.
+  const float* chosen_rows(const Query& query, std::span<const std::int32_t> positions, float* room) const {
+    float* to = room;
+    for (const std::int32_t position : positions) {
+      std::byte* const block = block_of(query, position / kKvBlock);
+      const std::int64_t slot = position % kKvBlock;
+      const std::byte* const row = block + slot * width() * bytes_of(args_.kv);
+      switch (args_.kv) {
+        case KvType::f32:
+          std::copy_n(reinterpret_cast<const float*>(row), width(), to);
+          break;
+        case KvType::bf16:
+          ops_.widen_bf16(reinterpret_cast<const std::uint16_t*>(row), to, width());
+          break;
+        case KvType::int8: {
+          const auto* const scales = reinterpret_cast<const float*>(block + kKvBlock * width());
+          const auto* const codes = reinterpret_cast<const std::int8_t*>(row);
+          ops_.widen_int8(scales[2 * slot], codes, to, shape_.kv_lora_rank);
+          ops_.widen_int8(scales[2 * slot + 1], codes + shape_.kv_lora_rank, to + shape_.kv_lora_rank,
+                          shape_.qk_rope_head_dim);
+          break;
+        }
+      }
+      to += width();
+    }
+    return room;
+  }
+
   void absorb(const Chunk& chunk, const Buffers& buffers) const {
     const std::int64_t heads = shape_.heads;
     const float* const q = args_.q + chunk.begin * heads * query_width();
@@ -234,7 +273,7 @@ class PagedLatents {
     const std::int64_t share = ceil_div(chunk.tokens * shape_.heads, std::int64_t{4} * threads);
     const std::int64_t tile = std::clamp(share, kLeastHeads, kMostHeads);
     const std::int64_t tasks = chunk.tokens * ceil_div(shape_.heads, tile);
-    const auto is_long = [](const Query& query) { return query.position >= kSectionBlocks * kKvBlock; };
+    const auto is_long = [](const Query& query) { return query.visible > kSectionBlocks * kKvBlock; };
     const auto queries = buffers.queries.subspan(count(chunk.begin), count(chunk.tokens));
     if (threads > 1 && tasks < threads * kSectionsPerThread && std::any_of(queries.begin(), queries.end(), is_long)) {
       attend_sections(chunk, buffers);
@@ -258,7 +297,7 @@ class PagedLatents {
       Section section{.query = &buffers.queries[count(chunk.begin + token)],
                       .rows = buffers.absorbed + (token * shape_.heads + head) * width(),
                       .heads = heads};
-      const std::int64_t end = section.query->position / kKvBlock + 1;
+      const std::int64_t end = ceil_div(section.query->visible, kKvBlock);
       for (; section.first < end; section.first += kSectionBlocks) {
         section.end = std::min(end, section.first + kSectionBlocks);
         attend_section(section, scratch, added);
@@ -277,7 +316,7 @@ class PagedLatents {
     for (std::int64_t token = 0; token < chunk.tokens; ++token) {
       const Query& query = buffers.queries[count(chunk.begin + token)];
       if (query.table == nullptr) continue;
-      const std::int64_t end = query.position / kKvBlock + 1;
+      const std::int64_t end = ceil_div(query.visible, kKvBlock);
       for (std::int64_t head = 0; head < shape_.heads; head += kMostHeads) {
         Section whole{.query = &query,
                       .rows = buffers.absorbed + (token * shape_.heads + head) * width(),
@@ -338,8 +377,11 @@ class PagedLatents {
   }
 
   void attend_block(const Query& query, std::int64_t block, Scratch& scratch, Sums& sums) const {
-    const std::int64_t visible = std::min(kKvBlock, query.position + 1 - block * kKvBlock);
-    const float* const rows = rows_of(block_of(query, block), visible, scratch.room);
+    const std::int64_t visible = std::min(kKvBlock, query.visible - block * kKvBlock);
+    const float* const rows =
+        query.selected == nullptr
+            ? rows_of(block_of(query, block), visible, scratch.room)
+            : chosen_rows(query, {query.selected + block * kKvBlock, count(visible)}, scratch.room);
     ops_.gemm(visible, scratch.heads, width(), rows, width(), scratch.q, scratch.heads, scratch.transposed,
               scratch.heads, false, nullptr);
     for (std::int64_t head = 0; head < scratch.heads; ++head) {
@@ -386,7 +428,8 @@ class PagedLatents {
 
 std::int64_t CpuOps::block_bytes(const LatentAttentionShape& shape, KvType kv) const {
   const std::int64_t scales = kv == KvType::int8 ? 2 * std::int64_t{sizeof(float)} : 0;
-  return kKvBlock * (shape.latent_width() * bytes_of(kv) + scales);
+  const std::int64_t key = shape.index_dim * bytes_of(kv == KvType::f32 ? KvType::f32 : KvType::bf16);
+  return kKvBlock * (shape.latent_width() * bytes_of(kv) + scales + key);
 }
 
 std::size_t CpuOps::workspace(const LatentAttentionArgs& args, int threads) const {
