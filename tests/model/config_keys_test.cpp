@@ -55,6 +55,8 @@ TEST(ConfigKeys, AreFeltByTheReferences) {
       {"deepseek_v2-groups", "/topk_group", 4},
       {"deepseek_v2-groups", "/routed_scaling_factor", 1.0},
       {"deepseek_v2-groups", "/rope_scaling/mscale_all_dim", 0.6},
+      {"deepseek_v32", "/index_topk", 23},
+      {"glm_moe_dsa", "/index_topk", 23},
       {"glm4_moe_lite", "/routed_scaling_factor", 1.0},
       {"glm4_moe_lite", "/norm_topk_prob", false},
       {"glm4_moe_lite-listed", "/n_group", 1},

@@ -24,6 +24,7 @@ struct FamilyFixture {
 const std::map<std::string, FamilyFixture>& families_held() {
   static const std::map<std::string, FamilyFixture> kAll{
       {"afmoe", {"afmoe"}},
+      {"axk1", {"axk1"}},
       {"cohere2_moe", {"cohere2_moe"}},
       {"deepseek_v2", {"deepseek_v2-groups"}},
       {"deepseek_v3", {"deepseek_v3-direct"}},
@@ -57,6 +58,7 @@ const std::map<std::string, FamilyFixture>& families_held() {
       {"mellum", {"mellum"}},
       {"mimo_v2_flash", {"mimo_v2_flash"}},
       {"mistral4", {"mistral4"}},
+      {"sarvam_mla", {"sarvam_mla"}},
       {"solar_open", {"solar_open"}},
   };
   return kAll;

@@ -6,6 +6,7 @@
 // One line an architecture.
 #define MORACLE_ARCHITECTURES(ROW) \
   ROW(kAfmoe)                      \
+  ROW(kAxk1)                       \
   ROW(kCohere2Moe)                 \
   ROW(kDeepseekV2)                 \
   ROW(kDeepseekV3)                 \
@@ -42,6 +43,7 @@
   ROW(kQwen3Moe)                   \
   ROW(kQwen3Next)                  \
   ROW(kQwen3VlMoe)                 \
+  ROW(kSarvamMla)                  \
   ROW(kSolarOpen)                  \
   ROW(kStep3p5)
 

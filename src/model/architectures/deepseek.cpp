@@ -1,6 +1,8 @@
 // DeepSeek-V3 and V2, and what is built like them: plain norms, latent attention, the first layers dense, shared
 // experts; V3 routes by sigmoid scores in groups, V2 by softmax.
 #include <algorithm>
+#include <string>
+#include <variant>
 
 #include "model/architectures/architectures.h"
 
@@ -28,6 +30,17 @@ Result<RoutingSpec> v2_routing(const ModelConfig& config) {
   return routing;
 }
 
+// Dense layers have no norm behind them.
+Result<> keep_norms_of_mixtures(const ModelConfig& /*config*/, const TensorClaims& claims,
+                                const ModelSettings& /*settings*/, ModelSpec& spec) {
+  for (LayerSpec& layer : spec.layers) {
+    if (std::holds_alternative<DenseSpec>(layer.feed_forward)) layer.feed_forward_norm = {};
+    const std::string inside = layer.path + ".mlp.post_mlp_layernorm";
+    if (claims.has_module(inside)) layer.feed_forward_norm.path = inside;
+  }
+  return Ok{};
+}
+
 }  // namespace
 
 // transformers' DeepseekV3Config.
@@ -51,6 +64,45 @@ constexpr Architecture kDeepseekV3{
               .step = {{"moe_layer_freq"}, 1}},
     .demands = {{{"mlp_bias", false}, {"scoring_func", "sigmoid"}, {"topk_method", "noaux_tc"}}},
     .draft_layers = true};
+
+// transformers' AXK1Config: a norm more, of what a mixture gives.
+constexpr Architecture kAxk1 = [] {
+  Architecture row = kDeepseekV3;
+  row.model_types = {"axk1"};
+  row.common = {.hidden = 7168,
+                .layers = 61,
+                .heads = 64,
+                .head_dim = 64,
+                .vocabulary = 163840,
+                .max_positions = 32768,
+                .norm_eps = 1e-6};
+  row.norms.feed_forward = ".post_mlp_layernorm";
+  row.router.experts.fallback = 192;
+  row.dense.layers = DenseLayers::by_kind;
+  row.dense.first.fallback = 1;
+  row.hook = keep_norms_of_mixtures;
+  return row;
+}();
+
+// transformers' SarvamMLAConfig: other sizes and spellings.
+constexpr Architecture kSarvamMla = [] {
+  Architecture row = kDeepseekV3;
+  row.model_types = {"sarvam_mla"};
+  row.common = {.hidden = 4096,
+                .layers = 32,
+                .heads = 64,
+                .head_dim = 64,
+                .vocabulary = 262144,
+                .max_positions = 4096,
+                .norm_eps = 1e-6};
+  row.latent = LatentRow{.q_lora_rank = 0};
+  row.router.experts = {{"n_routed_experts", "num_experts"}, 128};
+  row.router.groups = row.router.top_groups = 1;
+  row.shared.count = {{"n_shared_experts", "num_shared_experts"}, 1, 0};
+  row.dense.intermediate.fallback = 16384;
+  row.dense.first.fallback = 1;
+  return row;
+}();
 
 // transformers' DeepseekV2Config.
 constexpr Architecture kDeepseekV2{

@@ -128,6 +128,8 @@ void warn_of_unread_keys(const ModelConfig& config, const Json& rope, const std:
       {"longrope", {"factor", "attention_factor", "short_factor", "long_factor", "short_mscale", "long_mscale"}},
       {"dynamic", {"factor", "alpha", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"}},
       {"yarn", {"factor", "attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate"}},
+      {"deepseek_yarn",
+       {"factor", "attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate"}},
       {"llama3", {"factor", "low_freq_factor", "high_freq_factor"}}};
   const std::string type = type_of(rope);
   const auto own = kOfType.find(type);
@@ -256,7 +258,7 @@ Result<Frequencies> frequencies(const JsonReader& reader, double theta, std::int
     for (double& f : result.inv_freq) f /= factor;
     return result;
   }
-  if (type == "yarn") return yarn(reader, theta, dims, max_positions);
+  if (type == "yarn" || type == "deepseek_yarn") return yarn(reader, theta, dims, max_positions);
   if (type == "llama3") return llama3(reader, theta, dims, max_positions);
   if (type == "dynamic") return dynamic(reader, theta, dims);
   if (type == "longrope") return longrope(reader, theta, dims, max_positions);
