@@ -35,7 +35,7 @@ class Best {
       if (used_ == room_.size()) shrink();
       // What is no number comes last.
       const float score = scores[i] > kMinusInfinity ? scores[i] : kMinusInfinity;
-      room_[used_++] = {.score = score, .position = static_cast<std::int32_t>(first + std::ssize(scores.first(i)))};
+      room_[used_++] = {.score = score, .position = narrow<std::int32_t>(first + static_cast<std::int64_t>(i))};
     }
   }
 
