@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Optional
 
 import torch
+from vllm.logger import init_logger
 from vllm.model_executor.layers.fused_moe.routed_experts import RoutedExperts
 from vllm.model_executor.layers.linear import LinearBase, UnquantizedLinearMethod
 from vllm.model_executor.layers.quantization import register_quantization_config
 from vllm.model_executor.layers.quantization.base_config import QuantizationConfig, QuantizeMethodBase
 from vllm.platforms import current_platform
 
+import moracle
+
 from ._experts import MoracleExperts
+
+logger = init_logger("vllm.moracle")
 
 NAME = "moracle"
 
@@ -49,10 +55,20 @@ class MoracleConfig(QuantizationConfig):
     def override_quantization_method(
         cls, hf_quant_cfg: dict[str, Any], user_quant: Optional[str], hf_config: Any = None
     ) -> Optional[str]:
-        """Quantized experts on a CPU are taken, whoever published them, unless the user names another method."""
+        """Quantized experts on a CPU are taken, whoever published them, unless the user names another method. A folder
+        that Moracle does not open is left to vLLM, with its error in the log."""
         if user_quant not in (None, NAME) or not current_platform.is_cpu():
             return None
-        return NAME if _experts_of(hf_config) > 0 else None
+        if _experts_of(hf_config) == 0:
+            return None
+        folder = getattr(hf_config, "_name_or_path", "")
+        if user_quant is None and os.path.isdir(folder):
+            try:
+                moracle.inspect(folder)
+            except moracle.Error as error:
+                logger.warning("moracle leaves %s to vLLM: %s", folder, error)
+                return None
+        return NAME
 
     def get_quant_method(self, layer: torch.nn.Module, prefix: str) -> Optional[QuantizeMethodBase]:
         if isinstance(layer, RoutedExperts):

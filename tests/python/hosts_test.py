@@ -268,6 +268,11 @@ class Vllm(unittest.TestCase):
         self.assertEqual(claims({"quant_method": "gptq"}, None, hf_config=moe), "moracle")
         self.assertIsNone(claims({"quant_method": "gptq"}, None, hf_config=dense))
         self.assertIsNone(claims({"quant_method": "gptq"}, "awq", hf_config=moe))
+        moe._name_or_path = str(QWEN)
+        self.assertEqual(claims({"quant_method": "gptq"}, None, hf_config=moe), "moracle")
+        moe._name_or_path = str(Path(__file__).parent)  # no model
+        with self.assertLogs("vllm.moracle", "WARNING"):
+            self.assertIsNone(claims({"quant_method": "gptq"}, None, hf_config=moe))
         IS_CPU[0] = False
         self.addCleanup(IS_CPU.__setitem__, 0, True)
         self.assertIsNone(claims({"quant_method": "gptq"}, None, hf_config=moe))
