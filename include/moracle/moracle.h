@@ -293,6 +293,9 @@ typedef struct moracle_engine_options {
   /* How the model writes calls of tools, such as "hermes"; null: as its chat template shows. */
   const char* tool_format;
   uint64_t device_memory; /* bytes of the GPU's memory to use at most; 0: what is free less 2 % */
+  /* Bytes of this machine's memory to use at most: experts for which there is no room are read from the files when they
+   * are chosen. 0: what the model takes. */
+  uint64_t memory;
 } moracle_engine_options;
 
 /* Validates, decides, packs; on error nothing stays behind. Any thread. */

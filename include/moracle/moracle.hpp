@@ -480,10 +480,12 @@ class Engine {
   // `kv`: in what numbers keys, values and latents are kept, as in PlanQuestion. `device`: "cuda:0" and so on, the GPU
   // that computes the model. `on_progress` gets bytes of weights. `tool_format`: how the model writes calls of tools;
   // empty: as its template shows. `device_memory`: bytes of the GPU's memory to use at most; 0: what is free less 2 %.
+  // `memory`: of this machine's, where experts for which there is no room are read from the files when they are chosen;
+  // 0: what the model takes.
   static Expected<Engine> open(const std::string& model, int threads = 0, const Policy& policy = {},
                                const std::string& kv = {}, const std::string& device = "cpu",
                                const OnProgress& on_progress = {}, const std::string& tool_format = {},
-                               std::uint64_t device_memory = 0) {
+                               std::uint64_t device_memory = 0, std::uint64_t memory = 0) {
     const detail::CPolicy how(policy);
     moracle_engine_options options{};
     options.size = sizeof options;
@@ -493,6 +495,7 @@ class Engine {
     options.device = device.c_str();
     if (!tool_format.empty()) options.tool_format = tool_format.c_str();
     options.device_memory = device_memory;
+    options.memory = memory;
     detail::ProgressCall progress{.on_progress = on_progress};
     options.on_progress = progress.function();
     options.context = &progress;

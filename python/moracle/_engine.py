@@ -104,12 +104,14 @@ class Engine(EngineOwner):
         kv: Optional[str] = None,
         device: Optional[str] = None,
         device_memory: int = 0,
+        memory: int = 0,
         tool_format: Optional[str] = None,
         on_progress: Optional[Callable[[int, int], Any]] = None,
     ) -> None:
         """`kv`: the numbers of keys, values and latents: "f32", "bf16" or "int8". `device`: "cuda:0" and so on, which
-        computes the model, with `device_memory` bytes of its memory at most; 0: what is free less 2 %. `tool_format`:
-        how the model writes calls of tools, such as "hermes"; None: as its chat template shows.
+        computes the model, with `device_memory` bytes of its memory at most; 0: what is free less 2 %. `memory`:
+        bytes of this machine's memory at most, where experts for which there is no room are read from the files when
+        they are chosen; 0: what the model takes. `tool_format`: how the model writes calls of tools, such as "hermes"; None: as its chat template shows.
 
         `on_progress` gets bytes of weights that are loaded, and in all; what it raises ends the load.
         """
@@ -131,6 +133,7 @@ class Engine(EngineOwner):
             device=encoded(device, "device"),
             tool_format=encoded(tool_format, "tool_format"),
             device_memory=integer(device_memory, "device_memory", 64),
+            memory=integer(memory, "memory", 64),
         )
         if on_progress is not None:
             options.on_progress = ON_PROGRESS(progress)

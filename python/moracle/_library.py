@@ -201,6 +201,7 @@ class CEngineOptions(Struct):
         ("device", ctypes.c_char_p),
         ("tool_format", ctypes.c_char_p),
         ("device_memory", ctypes.c_uint64),
+        ("memory", ctypes.c_uint64),
     ]
 
 

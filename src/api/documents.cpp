@@ -134,6 +134,15 @@ Json room_json(const MemoryOnDevice& device) {
   return {{"layers", device.layers_held}, {"of_layers", device.layers}, {"call_tokens", device.call_tokens}};
 }
 
+Json room_json(const ExpertRoom& room) {
+  Json reads = Json::array();
+  for (const int hits : kShownHits) reads.push_back({{"hits", hits / 100.0}, {"bytes_a_token", room.read_bytes(hits)}});
+  return {{"floor_bytes", room.floor},          {"kv_cache_bytes", room.state},
+          {"expert_bytes", room.experts},       {"all_fit", room.pool.slots == 0},
+          {"slots", room.pool.slots},           {"experts", room.pool.experts},
+          {"slot_bytes", room.pool.slot_bytes}, {"reads", room.pool.slots == 0 ? Json::array() : std::move(reads)}};
+}
+
 Json experts_json(const ExpertsKernel& kernel) {
   if (kernel.card == nullptr) return nullptr;
   return {{"backend", kernel.card->backend},
@@ -158,15 +167,25 @@ Result<MemoryAnswer> plan_memory(const std::filesystem::path& folder, const Memo
   const bool cpu = result.machine.device == DeviceKind::cpu;
   result.tp_degrees = tensor_degrees(*plan);
   result.ep_degrees = expert_degrees(*plan);
-  const auto counted = memory_plan(
-      *plan, {.tp = question.tp,
-              .ep = question.ep,
-              .context = question.context != 0 ? question.context : std::min(kUsualContext, result.max_context),
-              .batch_tokens = plan->prefill_chunk(),
-              .threads = cpu || result.split ? result.host.cores : 1,
-              .kv = question.kv});
+  const MemoryPlanOptions call{
+      .tp = question.tp,
+      .ep = question.ep,
+      .context = question.context != 0 ? question.context : std::min(kUsualContext, result.max_context),
+      .batch_tokens = plan->prefill_chunk(),
+      .threads = cpu || result.split ? result.host.cores : 1,
+      .kv = question.kv};
+  const auto counted = memory_plan(*plan, call);
   if (!counted.ok()) return with_legal_degrees(counted.error(), result);
   result.memory = counted.value();
+  if (question.memory > 0) {
+    if (question.tp * question.ep > 1) {
+      return Error{.code = "memory.ranks",
+                   .where = "--memory",
+                   .wanted = "one rank",
+                   .found = std::to_string(question.tp * question.ep)};
+    }
+    MORACLE_ASSIGN(result.room, expert_room(*plan, {.memory = question.memory}, call));
+  }
   result.warnings =
       warnings_of(*plan, {.decisions = cpu || result.split});  // a note says that no kernel for another device is here
   return result;
@@ -239,6 +258,7 @@ Json plan_json(const MemoryAnswer& plan) {
           {"packed", memory.packed},
           {"tp_degrees", degrees_json(plan.tp_degrees)},
           {"ep_degrees", degrees_json(plan.ep_degrees)},
+          {"bound", plan.room ? room_json(*plan.room) : Json(nullptr)},
           {"warnings", plan.warnings}};
 }
 

@@ -1,6 +1,7 @@
 // The JSON documents of inspect, plan, verify and run, which the command line and the C interface share.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -12,6 +13,7 @@
 #include "base/json.h"
 #include "device/gpu_device.h"
 #include "generate/session.h"
+#include "model/load/expert_room.h"
 #include "model/load/memory_plan.h"
 #include "model/model.h"
 #include "text/reply/reply_event.h"
@@ -27,6 +29,9 @@ struct WarningChoice {
 
 [[nodiscard]] Json inspect_json(const LoadPlan& plan, const Checkpoint& checkpoint);
 
+// Chosen experts of a hundred that are in slots, for which a plan says what a token reads.
+inline constexpr std::array<int, 3> kShownHits{0, 50, 90};
+
 // What is asked about a model's memory.
 struct MemoryQuestion {
   Machine host{};                       // of one rank
@@ -36,6 +41,7 @@ struct MemoryQuestion {
   std::int64_t context = 0;  // 0: kUsualContext, or the model's where that is shorter
   Policy policy{};
   std::optional<KvType> kv{};  // as in LoadOptions
+  std::uint64_t memory = 0;    // as in LoadOptions; 0: nothing is said of slots
 };
 
 struct MemoryAnswer {
@@ -46,6 +52,7 @@ struct MemoryAnswer {
   std::int64_t max_context = 0;
   ModelInfo info{};
   MemoryPlan memory{};
+  std::optional<ExpertRoom> room{};  // under a bound
   std::vector<Degree> tp_degrees{}, ep_degrees{};
   std::vector<std::string> warnings{};
 
@@ -60,7 +67,8 @@ struct MemoryAnswer {
   [[nodiscard]] std::vector<Share> shares() const;
   [[nodiscard]] bool fits() const;
 };
-// Errors: those of opening and of memory_plan(); "plan.tp" and "plan.ep" list the legal degrees.
+// Errors: those of opening, of memory_plan() and, with a bound, of expert_room(), "memory.ranks" where that is of
+// several ranks; "plan.tp" and "plan.ep" list the legal degrees.
 Result<MemoryAnswer> plan_memory(const std::filesystem::path& folder, const MemoryQuestion& question);
 [[nodiscard]] Json plan_json(const MemoryAnswer& plan);
 

@@ -38,6 +38,7 @@ Result<std::shared_ptr<OpenEngine>> open(const std::string& folder, const moracl
   MORACLE_ASSIGN(session.policy, read_policy(options.policy));
   MORACLE_ASSIGN(session.kv, read_kv(options.kv));
   session.threads = options.threads;
+  session.memory = options.memory;
   if (options.tool_format != nullptr) {
     MORACLE_ASSIGN(const std::string format, read_text(options.tool_format, "options.tool_format"));
     session.call_syntax = find_call_syntax(format);

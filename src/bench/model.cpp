@@ -10,6 +10,21 @@ std::vector<std::int32_t> random_prompt(Random& random, std::int64_t tokens, std
   return ids;
 }
 
+namespace {
+
+// What has happened since `before`.
+std::optional<ExpertSlots> since(const std::optional<ExpertSlots>& before, std::optional<ExpertSlots> now) {
+  if (!before || !now) return std::nullopt;
+  now->uses -= before->uses;
+  now->hits -= before->hits;
+  now->reads -= before->reads;
+  now->read_bytes -= before->read_bytes;
+  now->failures -= before->failures;
+  return now;
+}
+
+}  // namespace
+
 Result<BenchModelResult> bench_model(Session& session, const BenchModelOptions& options) {
   const ModelInfo& info = session.info();
   // The prompt gives a token, too.
@@ -35,11 +50,14 @@ Result<BenchModelResult> bench_model(Session& session, const BenchModelOptions& 
   BenchModelResult result;
   PhaseClock clock;
   bool prefilled = false;
+  std::optional<ExpertSlots> slots = session.model().expert_slots();
   generation.on_token = [&](std::int32_t) {
     if (prefilled) return;
     prefilled = true;
     clock.enter(Phase::other);
     result.prefill = clock.take();
+    result.prefill_slots = since(slots, session.model().expert_slots());
+    slots = session.model().expert_slots();
   };
   generation.max_tokens = options.generate + 1;
   MORACLE_ASSIGN(const auto state, session.model().new_sequence());
@@ -52,6 +70,7 @@ Result<BenchModelResult> bench_model(Session& session, const BenchModelOptions& 
   clock.enter(Phase::other);
   result.decode = clock.take();
   if (!generated.ok()) return std::move(generated).error();
+  result.decode_slots = since(slots, session.model().expert_slots());
   result.graphs = session.model().decode_graphs();
   result.graphs.replayed -= replayed;
   result.load = session.load_time();

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "base/phase_clock.h"
@@ -26,7 +27,9 @@ struct BenchModelResult {
   std::size_t peak_rss_bytes = 0;
   PhaseClock::Seconds prefill{};  // up to the choice of the first token
   PhaseClock::Seconds decode{};
-  DecodeGraphs graphs{};  // of the model; replayed in what was timed
+  DecodeGraphs graphs{};                     // of the model; replayed in what was timed
+  std::optional<ExpertSlots> prefill_slots;  // of a model that has slots: counts of what was timed
+  std::optional<ExpertSlots> decode_slots;
   bool interrupted = false;
 };
 

@@ -14,6 +14,7 @@
 #include "base/printable.h"
 #include "checkpoint/folder_hints.h"
 #include "checkpoint/hub_cache.h"
+#include "checkpoint/mapped_file.h"
 #include "checkpoint/safetensors_file.h"
 #include "checkpoint/safetensors_header.h"
 #include "checkpoint/shard_index.h"

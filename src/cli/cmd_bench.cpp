@@ -363,6 +363,39 @@ Json graphs_json(const DecodeGraphs& graphs) {
   return {{"captured", graphs.captured}, {"replayed", graphs.replayed}, {"bytes", graphs.bytes}};
 }
 
+Json slots_json(const ExpertSlots& slots, std::int64_t tokens) {
+  const double all = static_cast<double>(std::max<std::int64_t>(tokens, 1));
+  return {{"uses", slots.uses},
+          {"hits", slots.hits},
+          {"reads", slots.reads},
+          {"read_bytes", slots.read_bytes},
+          {"bytes_a_token", static_cast<double>(slots.read_bytes) / all}};
+}
+
+// Of a model whose experts share slots.
+Json slots_json(const BenchModelResult& result) {
+  const ExpertSlots& slots = *result.decode_slots;
+  return {{"slots", slots.slots},
+          {"experts", slots.experts},
+          {"slot_bytes", slots.slot_bytes},
+          {"prefill", slots_json(*result.prefill_slots, result.timing.prefill_tokens)},
+          {"decode", slots_json(slots, result.timing.decode_tokens)}};
+}
+
+std::string slots_text(const BenchModelResult& result) {
+  if (!result.decode_slots || !result.prefill_slots) return "";
+  const auto hits = [](const ExpertSlots& slots, std::int64_t tokens) {
+    const double share = slots.uses > 0 ? static_cast<double>(slots.hits) / static_cast<double>(slots.uses) : 0.0;
+    return fmt::format("{:.1f} % hits, {} a token read", 100 * share,
+                       human_bytes(slots.read_bytes / static_cast<std::uint64_t>(std::max<std::int64_t>(tokens, 1))));
+  };
+  const ExpertSlots& slots = *result.decode_slots;
+  return fmt::format("experts      {} of {} in slots of {}\n             prefill {}\n             decode {}\n",
+                     std::min(slots.slots, slots.experts), slots.experts, human_bytes(slots.slot_bytes),
+                     hits(*result.prefill_slots, result.timing.prefill_tokens),
+                     hits(slots, result.timing.decode_tokens));
+}
+
 // The rows of --sequences.
 Result<int> sequences_command(const ModelCommand& options, Console& console) {
   if (options.temperature > 0 || options.top_k > 0)
@@ -411,6 +444,7 @@ Result<int> model_command(const ModelCommand& options, Console& console) {
                  {"backends", backends},
                  {"threads", session->pool().threads()}};
     if (result.graphs.sizes > 0) json["graphs"] = graphs_json(result.graphs);
+    if (result.decode_slots && result.prefill_slots) json["experts"] = slots_json(result);
     console.json(json);
     return 0;
   }
@@ -419,7 +453,7 @@ Result<int> model_command(const ModelCommand& options, Console& console) {
                           "peak memory  {}\n",
                           result.timing.prefill_tok_s(), result.timing.prefill_tokens, result.timing.decode_tok_s(),
                           result.timing.decode_tokens, human_bytes(result.peak_rss_bytes)) +
-              graphs_text(result) + "\n" + phases_text(result));
+              graphs_text(result) + slots_text(result) + "\n" + phases_text(result));
   return 0;
 }
 

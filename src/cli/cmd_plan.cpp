@@ -28,7 +28,8 @@ struct PlanCommand : BackendOptions {
   std::string kv;            // empty: the default for the backend
   int nodes = 1;
   std::string link = "25gbe";
-  double bandwidth = 0;  // GB/s; 0: measured
+  double bandwidth = 0;      // GB/s; 0: measured
+  std::uint64_t memory = 0;  // as in add_memory
   bool json = false;
 };
 
@@ -112,6 +113,21 @@ std::string elsewhere_note(const MemoryPlan& memory) {
          " at the width of the published codes and scales; the workspace of those kernels is not known";
 }
 
+// What a bound of memory leaves for experts.
+std::string bound_text(const ExpertRoom& room, std::uint64_t memory, std::size_t width) {
+  const std::string name = fmt::format("{:<10}  {:>10}  ", "--memory", human_bytes(memory));
+  if (room.pool.slots == 0) return paragraph(name, "all experts fit", width, 24);
+  std::string reads;
+  for (const int hits : kShownHits)
+    reads += fmt::format("{}{} at {} %", reads.empty() ? "" : ", ", human_bytes(room.read_bytes(hits)), hits);
+  return paragraph(name,
+                   fmt::format("{} of {} experts in slots of {}; KV cache {}, workspace {}; the least is {}",
+                               room.pool.slots, room.pool.experts, human_bytes(room.pool.slot_bytes),
+                               human_bytes(room.state), human_bytes(room.workspace), human_bytes(room.floor)),
+                   width, 24) +
+         paragraph("", fmt::format("a token reads {} of experts there", reads), width, 24);
+}
+
 std::string plan_text(const MemoryAnswer& plan, const PlanCommand& options) {
   const MemoryPlan& memory = plan.memory;
   const std::size_t width = screen_width(STDOUT_FILENO);
@@ -148,6 +164,7 @@ std::string plan_text(const MemoryAnswer& plan, const PlanCommand& options) {
         text += paragraph("", fmt::format("{} has room for {}", share.machine, room_text(memory.on_device)), width, 0);
     }
   }
+  if (plan.room) text += bound_text(*plan.room, options.memory, width);
   if (!memory.packed) text += paragraph("note: ", elsewhere_note(memory), width, 6);
   text += "\n" + degrees_text("tensor-parallel", plan.tp_degrees, width) +
           degrees_text("expert-parallel", plan.ep_degrees, width);
@@ -206,7 +223,9 @@ int plan_command(const PlanCommand& options, Console& console) {
     if (options.nodes > 1) {
       MORACLE_ASSIGN(nodes, ask_nodes(options, place, folder));
     }
-    return plan_memory(folder, question_of(options, place, options.ranks));
+    MemoryQuestion question = question_of(options, place, options.ranks);
+    question.memory = options.memory;
+    return plan_memory(folder, question);
   };
   const Result<MemoryAnswer> plan = ask();
   if (!plan.ok()) return console.fail(as_options(plan.error()));
@@ -253,6 +272,7 @@ void add_plan(CLI::App& root, Program& program) {
   command->add_option("--bandwidth", options->bandwidth, "What a node reads from memory (default: measured here)")
       ->type_name("GB/S")
       ->check(real_number([](double value) { return value > 0 && value < 1e6; }, "above 0 and below 1000000"));
+  add_memory(*command, options->memory);
   add_json(*command, options->json);
   command->footer(
       "Reads headers only, no weight.\nExample:\n  moracle plan ./Qwen3-30B-A3B-GPTQ-Int4 --tp 2 --context 32768\n"

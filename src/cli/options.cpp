@@ -228,6 +228,16 @@ void add_vram(CLI::App& command, std::uint64_t& vram) {
       ->transform(memory_size());
 }
 
+void add_memory(CLI::App& command, std::uint64_t& memory) {
+  const InGroup group(command, kMemoryGroup);
+  command
+      .add_option("--memory", memory,
+                  "Memory of this machine to use at most, as 20G: where not all experts fit, they are read from the "
+                  "files when they are chosen (default: what the model takes)")
+      ->type_name("BYTES")
+      ->transform(memory_size());
+}
+
 Result<> check_vram(std::uint64_t vram, const std::string& device) {
   if (vram == 0 || names_device(device)) return Ok{};
   return Error{.code = "device.vram",
@@ -258,6 +268,7 @@ void ModelOptions::add(CLI::App& command, bool loads) {
   if (loads) {
     add_kv(command, kv);
     refuse_ranks(command);
+    add_memory(command, memory);
   }
   add_no_cache(command, no_cache);
 }
@@ -294,6 +305,7 @@ Result<std::unique_ptr<Session>> ModelOptions::open(Console& console, const Open
   options.choice = opening.choice;
   options.kv = kv_type_of(kv);
   options.kv_memory = opening.kv_memory;
+  options.memory = memory;
   options.sequences = opening.sequences;
   options.context = opening.context;
   options.measure_rates = opening.measure_rates;

@@ -62,7 +62,8 @@ struct ComputeOptions : BackendOptions {
 
 struct ModelOptions : ComputeOptions {
   std::string model;
-  std::string kv;  // empty: the default for the backend
+  std::string kv;            // empty: the default for the backend
+  std::uint64_t memory = 0;  // as in add_memory
   bool no_cache = false;
 
   // `loads`: the command loads the model, so that it is asked how.
@@ -91,6 +92,8 @@ void add_model(CLI::App& command, std::string& model);
 void add_json(CLI::App& command, bool& json);
 // Bytes of a GPU's memory that are used at most; 0: what is free less 2 %.
 void add_vram(CLI::App& command, std::uint64_t& vram);
+// Bytes of this machine's memory that a load takes at most; 0: what it takes.
+void add_memory(CLI::App& command, std::uint64_t& memory);
 // Errors: "device.vram" where there is a bound, and `device` names no GPU.
 Result<> check_vram(std::uint64_t vram, const std::string& device);
 // --tp and --ep: ranks that share a model, tp x ep of them.

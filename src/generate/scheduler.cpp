@@ -486,6 +486,7 @@ SchedulerStatus Scheduler::Impl::status() const {
   status.kv_bytes = static_cast<std::int64_t>(memory.used);
   status.kv_budget = static_cast<std::int64_t>(memory.budget);
   status.kv_prefix_bytes = static_cast<std::int64_t>(prefixes_.bytes());
+  status.experts = model_.expert_slots();
   return status;
 }
 

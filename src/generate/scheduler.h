@@ -29,11 +29,12 @@ struct SchedulerOptions {
 struct SchedulerStatus {
   std::int64_t running = 0;
   std::int64_t waiting = 0;
-  std::int64_t deferred = 0;         // of these, that are held, or whose key has as many running as it may
-  std::int64_t waiting_tokens = 0;   // of their prompts
-  std::int64_t kv_bytes = 0;         // taken: by running requests and by stored prefixes
-  std::int64_t kv_prefix_bytes = 0;  // of those, held by stored prefixes alone: given up when they are needed
-  std::int64_t kv_budget = 0;        // bytes
+  std::int64_t deferred = 0;             // of these, that are held, or whose key has as many running as it may
+  std::int64_t waiting_tokens = 0;       // of their prompts
+  std::int64_t kv_bytes = 0;             // taken: by running requests and by stored prefixes
+  std::int64_t kv_prefix_bytes = 0;      // of those, held by stored prefixes alone: given up when they are needed
+  std::int64_t kv_budget = 0;            // bytes
+  std::optional<ExpertSlots> experts{};  // of the model; empty: all are in memory
   // Since the scheduler was made.
   std::uint64_t steps = 0;
   std::uint64_t prompt_tokens = 0;   // computed, again after a preemption

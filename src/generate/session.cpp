@@ -54,6 +54,7 @@ Result<std::unique_ptr<Session>> Session::open_unguarded(const SessionOptions& o
   const LoadOptions how{.progress = options.on_progress,
                         .kv = session->kv_,
                         .kv_memory = options.kv_memory,
+                        .memory = options.memory,
                         .sequences = options.sequences,
                         .context = options.context};
   MORACLE_ASSIGN(session->model_, load_model(*plan, *session->pool_, how));
@@ -64,6 +65,9 @@ Result<std::unique_ptr<Session>> Session::open_unguarded(const SessionOptions& o
   }
   load.weights_seconds = weights.seconds();
   load.bytes = files->total_bytes();
+  for (const ModuleReport& module : session->modules_) {
+    if (module.kind == "experts" && session->model_->expert_slots()) load.bytes -= module.bytes;
+  }
   load.seconds = prepared + load.weights_seconds;
   return session;
 }

@@ -44,6 +44,7 @@ struct SessionOptions {
   bool measure_rates = false;  // what LoadTime says of the machine, before the weights are read
   std::optional<KvType> kv{};  // as in LoadOptions
   std::size_t kv_memory = 0;   // this and what follows as in LoadOptions
+  std::uint64_t memory = 0;
   std::int64_t sequences = LoadOptions{}.sequences;
   std::int64_t context = 0;
 };
@@ -52,7 +53,7 @@ struct SessionOptions {
 struct LoadTime {
   double seconds = 0;          // from the folder's name to a model, without the measurement of rates
   double weights_seconds = 0;  // of those, reading and packing weights
-  std::uint64_t bytes = 0;     // of all tensors
+  std::uint64_t bytes = 0;     // of all tensors that were read
   LoadRates rates{};           // with measure_rates
 
   [[nodiscard]] double rate() const { return weights_seconds > 0 ? static_cast<double>(bytes) / weights_seconds : 0; }

@@ -91,6 +91,18 @@ class Page {
   std::string out_;
 };
 
+// Of a model whose experts share slots.
+void slots(Page& page, const ExpertSlots& experts) {
+  const auto number = [](std::uint64_t value) { return static_cast<double>(value); };
+  page.single("moracle:expert_slots", "gauge", "Experts that memory has room for.", number(experts.slots));
+  page.single("moracle:expert_uses_total", "counter", "Experts that layers asked for, once a step.",
+              number(experts.uses));
+  page.single("moracle:expert_hits_total", "counter", "Of these, in memory.", number(experts.hits));
+  page.single("moracle:expert_reads_total", "counter", "Experts read from files.", number(experts.reads));
+  page.single("moracle:expert_read_bytes_total", "counter", "Bytes of these.", number(experts.read_bytes));
+  page.single("moracle:expert_failures_total", "counter", "Experts that could not be read.", number(experts.failures));
+}
+
 }  // namespace
 
 void Histogram::observe(double value) {
@@ -205,6 +217,7 @@ std::string Metrics::text(const std::string& model, const EngineStatus& engine,
   page.buckets("moracle:step_seconds", mixed_step_, "phase=\"mixed\"");
   page.counted("moracle:cancelled_total", "Requests that were ended early.", "cause", cancels_,
                {"disconnect", "stalled", "shutdown"});
+  if (engine.experts) slots(page, *engine.experts);
   page.single("moracle:ignored_fields_total", "counter", "Unknown fields of requests.", number(ignored_));
   page.single("moracle:rss_bytes", "gauge", "Memory that the process holds.", number(resident_bytes()));
   return page.text();

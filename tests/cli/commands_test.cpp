@@ -151,6 +151,30 @@ TEST_F(CliTest, ExplainDecidesForOtherMachines) {
   EXPECT_EQ(json_of({"explain", model_path(), "--engine", "reference", "--device", "h200"}), vllm);
 }
 
+TEST_F(CliTest, ABoundOfMemoryIsPlannedObeyedAndRefused) {
+  EXPECT_TRUE(json_of({"plan", model_path()}).at("bound").is_null());
+  const Json fits = json_of({"plan", model_path(), "--memory", "8G"}).at("bound");
+  EXPECT_TRUE(fits.at("all_fit"));
+  EXPECT_EQ(fits.at("slots"), 0);
+  const RunOutcome text = moracle_run({"plan", model_path(), "--memory", "8G"});
+  EXPECT_NE(text.out.find("all experts fit"), std::string::npos) << text.out;
+  for (const char* command : {"plan", "run", "logits", "eval"}) {
+    std::vector<std::string> arguments{command, model_path(), "--memory", "1M"};
+    if (std::string_view(command) == "run") arguments.insert(arguments.end(), {"-p", "a", "-n", "1"});
+    if (std::string_view(command) == "logits")
+      arguments.insert(arguments.end(), {"--ids", "1,2", "--out", (folder_ / "logits.safetensors").string()});
+    if (std::string_view(command) == "eval")
+      arguments.insert(arguments.end(), {"--text", (data_dir() / "checkpoints" / "heldout.txt").string()});
+    const RunOutcome refused = moracle_run(arguments);
+    EXPECT_NE(refused.code, 0) << command;
+    EXPECT_NE(refused.err.find("[memory.floor]"), std::string::npos) << command << ": " << refused.err;
+  }
+  const RunOutcome answered =
+      moracle_run({"run", model_path(), "--memory", "4G", "-p", "a", "-n", "4", "--temperature", "0"});
+  EXPECT_EQ(answered.code, 0) << answered.err;
+  EXPECT_EQ(answered.out, moracle_run({"run", model_path(), "-p", "a", "-n", "4", "--temperature", "0"}).out);
+}
+
 TEST_F(CliTest, PlanPrintsTheContract) {
   const Json plan = json_of({"plan", model_path(), "--context", "128"});
   EXPECT_TRUE(plan["fits"]);

@@ -29,6 +29,16 @@ HttpReply status(ServiceState& state, const HttpRequest& /*request*/) {
   reply["kv_bytes"] = engine.kv_bytes;
   reply["kv_prefix_bytes"] = engine.kv_prefix_bytes;
   reply["kv_budget_bytes"] = engine.kv_budget;
+  if (engine.experts) {
+    reply["experts"] = {{"slots", engine.experts->slots},
+                        {"experts", engine.experts->experts},
+                        {"slot_bytes", engine.experts->slot_bytes},
+                        {"uses", engine.experts->uses},
+                        {"hits", engine.experts->hits},
+                        {"reads", engine.experts->reads},
+                        {"read_bytes", engine.experts->read_bytes},
+                        {"failures", engine.experts->failures}};
+  }
   reply["steps"] = engine.steps;
   reply["stalled_s"] = engine.stalled_s;
   reply["prompt_tokens"] = state.metrics.prompt_tokens();
@@ -42,6 +52,15 @@ void describe(OpenApi& document) {
   const Json text = schema::text();
   const Json number = schema::integer();
   const Json real = schema::real();
+  document.schemas["ExpertSlots"] = schema::object(
+      {"slots", "experts", "slot_bytes", "uses", "hits", "reads", "read_bytes", "failures"}, {{"slots", number},
+                                                                                              {"experts", number},
+                                                                                              {"slot_bytes", number},
+                                                                                              {"uses", number},
+                                                                                              {"hits", number},
+                                                                                              {"reads", number},
+                                                                                              {"read_bytes", number},
+                                                                                              {"failures", number}});
   document.schemas["Status"] =
       schema::object({"state", "progress", "model", "connections", "body_bytes", "open_requests", "rss_bytes"},
                      {{"state", schema::words({"loading", "ready", "draining"})},
@@ -61,6 +80,7 @@ void describe(OpenApi& document) {
                       {"kv_bytes", number},
                       {"kv_prefix_bytes", number},
                       {"kv_budget_bytes", number},
+                      {"experts", schema::ref("ExpertSlots")},
                       {"steps", number},
                       {"stalled_s", real},
                       {"prompt_tokens", number},

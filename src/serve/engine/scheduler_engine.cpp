@@ -31,6 +31,7 @@ EngineStatus shown(const SchedulerStatus& now) {
           .kv_bytes = now.kv_bytes,
           .kv_prefix_bytes = now.kv_prefix_bytes,
           .kv_budget = now.kv_budget,
+          .experts = now.experts,
           .steps = now.steps,
           .prefix_queries = now.prefix_queries,
           .prefix_hits = now.cached_tokens,

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "generate/request.h"
+#include "model/model.h"
 
 namespace moracle::serve {
 
@@ -39,6 +40,7 @@ struct EngineStatus {
   std::int64_t kv_bytes = 0;
   std::int64_t kv_prefix_bytes = 0;  // of these, that stored prefixes alone hold
   std::int64_t kv_budget = 0;
+  std::optional<ExpertSlots> experts{};  // of the model; empty: all are in memory
   std::uint64_t steps = 0;
   std::uint64_t prefix_queries = 0;
   std::uint64_t prefix_hits = 0;
