@@ -3,10 +3,11 @@
 #pragma once
 
 #include "kernels/args/attention.h"
-#include "kernels/args/convolution.h"
 #include "kernels/args/delta_rule.h"
 #include "kernels/args/elementwise.h"
-#include "kernels/args/index.h"
+#include "kernels/args/host/convolution.h"
+#include "kernels/args/host/index.h"
+#include "kernels/args/host/state_space.h"
 #include "kernels/args/latent_attention.h"
 #include "kernels/args/linear.h"
 #include "kernels/args/norm.h"
@@ -14,7 +15,6 @@
 #include "kernels/args/rope.h"
 #include "kernels/args/route.h"
 #include "kernels/args/sample.h"
-#include "kernels/args/state_space.h"
 
 #define MORACLE_OPERATIONS(X)              \
   X(embed, EmbedArgs)                      \
