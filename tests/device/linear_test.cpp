@@ -83,6 +83,25 @@ TEST_F(LinearTest, AnyNumberOfTokensIsTheHosts) {
   }
 }
 
+// So many rows that blocks take tiles in turn, and tokens that fill tiles of both widths.
+TEST_F(LinearTest, ManyTokensOfManyRowsAreTheHosts) {
+  if (!test::has_gpu()) GTEST_SKIP() << "the fake device has no tiles";
+  ThreadPool pool(16);
+  constexpr Size kSize{2948, 208};
+  for (const Scheme& scheme : kSchemes) {
+    const CanonicalLinear linear = test::random_linear(
+        {.key = scheme.weight, .activation = scheme.activation, .rows = kSize.rows, .cols = kSize.cols, .bias = true},
+        rng_);
+    for (const std::int64_t tokens : {300, 777}) {
+      const auto x = normal_values(static_cast<std::size_t>(tokens * kSize.cols), rng_);
+      const auto found = test::run_linear(card_of(scheme, "sm90"), linear, x, pool);
+      EXPECT_LE(relative_error(found, test::run_linear(card_of(scheme, "ref"), linear, x, pool)), bound_of(scheme))
+          << to_string(scheme) << ", " << tokens << " tokens";
+      EXPECT_EQ(found, test::run_linear(card_of(scheme, "sm90"), linear, x, pool)) << "another run gave other bits";
+    }
+  }
+}
+
 // Up to four that read one input, more of them, and one of another code among them: each its own, whatever the order of
 // its sums is. On one order of sums all have the bits of their own calls.
 TEST_F(LinearTest, FusedLinearsAreEachItsOwn) {

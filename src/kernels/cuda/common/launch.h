@@ -49,8 +49,8 @@ int launch_rounding(const LinearArgs& linear, const InputOrder& order, cudaStrea
 bool are_tiled(const LinearArgs& linear, const FormedInputs& inputs);
 // Of these, those that warpgroup products take.
 bool are_products(const LinearArgs& linear);
-// `order.fragments`: by warpgroup products.
-int launch_tiles(const LinearArgs& linear, const FormedInputs& inputs, const InputOrder& order, cudaStream_t stream);
+// `products`: by warpgroup products.
+int launch_tiles(const LinearArgs& linear, const FormedInputs& inputs, bool products, cudaStream_t stream);
 
 // The whole of each: what the table's functions enqueue. They return the runtime's error of the launches.
 int launch(const ExpertsArgs& args, cudaStream_t stream);

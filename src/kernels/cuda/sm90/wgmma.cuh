@@ -42,6 +42,16 @@ __device__ __forceinline__ void wgmma_wait() {
 #define MORACLE_NAMES_5 MORACLE_NAMES_4 ", %40, %41, %42, %43, %44, %45, %46, %47"
 #define MORACLE_NAMES_6 MORACLE_NAMES_5 ", %48, %49, %50, %51, %52, %53, %54, %55"
 #define MORACLE_NAMES_7 MORACLE_NAMES_6 ", %56, %57, %58, %59, %60, %61, %62, %63"
+#define MORACLE_NAMES_15                             \
+  MORACLE_NAMES_7                                    \
+  ", %64, %65, %66, %67, %68, %69, %70, %71"         \
+  ", %72, %73, %74, %75, %76, %77, %78, %79"         \
+  ", %80, %81, %82, %83, %84, %85, %86, %87"         \
+  ", %88, %89, %90, %91, %92, %93, %94, %95"         \
+  ", %96, %97, %98, %99, %100, %101, %102, %103"     \
+  ", %104, %105, %106, %107, %108, %109, %110, %111" \
+  ", %112, %113, %114, %115, %116, %117, %118, %119" \
+  ", %120, %121, %122, %123, %124, %125, %126, %127"
 #define MORACLE_OUT_0(bind) MORACLE_SUMS_8(bind, 0)
 #define MORACLE_OUT_1(bind) MORACLE_OUT_0(bind), MORACLE_SUMS_8(bind, 8)
 #define MORACLE_OUT_2(bind) MORACLE_OUT_1(bind), MORACLE_SUMS_8(bind, 16)
@@ -50,6 +60,10 @@ __device__ __forceinline__ void wgmma_wait() {
 #define MORACLE_OUT_5(bind) MORACLE_OUT_4(bind), MORACLE_SUMS_8(bind, 40)
 #define MORACLE_OUT_6(bind) MORACLE_OUT_5(bind), MORACLE_SUMS_8(bind, 48)
 #define MORACLE_OUT_7(bind) MORACLE_OUT_6(bind), MORACLE_SUMS_8(bind, 56)
+#define MORACLE_OUT_15(bind)                                                                                    \
+  MORACLE_OUT_7(bind), MORACLE_SUMS_8(bind, 64), MORACLE_SUMS_8(bind, 72), MORACLE_SUMS_8(bind, 80),            \
+      MORACLE_SUMS_8(bind, 88), MORACLE_SUMS_8(bind, 96), MORACLE_SUMS_8(bind, 104), MORACLE_SUMS_8(bind, 112), \
+      MORACLE_SUMS_8(bind, 120)
 #define MORACLE_FLOAT(d) "+f"(d)
 #define MORACLE_INT(d) "+r"(d)
 // `types` are those of a product, `scales` what follows the predicate.
@@ -62,6 +76,15 @@ __device__ __forceinline__ void wgmma_wait() {
                  : MORACLE_OUT_##index(bind)                                                   \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(rows), "r"(add_to));        \
   }
+#define MORACLE_SHARED_WGMMA(tokens, index, first, second, add)                                           \
+  if constexpr (kTokens == tokens) {                                                                      \
+    asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, %" #add                                              \
+                 ", 0;\n"                                                                                 \
+                 " wgmma.mma_async.sync.aligned.m64n" #tokens "k16.f32.bf16.bf16 {" MORACLE_NAMES_##index \
+                 "}, %" #first ", %" #second ", p, 1, 1, 0, 0;\n}"                                        \
+                 : MORACLE_OUT_##index(MORACLE_FLOAT)                                                     \
+                 : "l"(a), "l"(b), "r"(add_to));                                                          \
+  }
 #define MORACLE_WGMMAS(bind, types, scales)                          \
   MORACLE_WGMMA(bind, types, scales, 16, 0, 8, 9, 10, 11, 12, 13)    \
   MORACLE_WGMMA(bind, types, scales, 32, 1, 16, 17, 18, 19, 20, 21)  \
@@ -70,9 +93,10 @@ __device__ __forceinline__ void wgmma_wait() {
   MORACLE_WGMMA(bind, types, scales, 80, 4, 40, 41, 42, 43, 44, 45)  \
   MORACLE_WGMMA(bind, types, scales, 96, 5, 48, 49, 50, 51, 52, 53)  \
   MORACLE_WGMMA(bind, types, scales, 112, 6, 56, 57, 58, 59, 60, 61) \
-  MORACLE_WGMMA(bind, types, scales, 128, 7, 64, 65, 66, 67, 68, 69)
+  MORACLE_WGMMA(bind, types, scales, 128, 7, 64, 65, 66, 67, 68, 69) \
+  MORACLE_WGMMA(bind, types, scales, 256, 15, 128, 129, 130, 131, 132, 133)
 
-// kTokens a multiple of 16 up to 128; add_to 0 overwrites the sums.
+// kTokens a multiple of 16 up to 128, or 256; add_to 0 overwrites the sums.
 template <int kTokens, int kSums>
 __device__ __forceinline__ void wgmma_bf16(float (&d)[kSums], const std::uint32_t (&a)[4], std::uint64_t rows,
                                            int add_to) {
@@ -80,23 +104,12 @@ __device__ __forceinline__ void wgmma_bf16(float (&d)[kSums], const std::uint32_
   MORACLE_WGMMAS(MORACLE_FLOAT, "k16.f32.bf16.bf16", ", 1, 1, 0")
 }
 // The same with A in shared memory, 64 rows as B has its own.
-template <int kTokens>
-__device__ __forceinline__ void wgmma_shared_bf16(float (&d)[kTokens / 2], std::uint64_t a, std::uint64_t b,
-                                                  int add_to) {
-  static_assert(kTokens == 64 || kTokens == 128);
-  if constexpr (kTokens == 64) {
-    asm volatile(
-        "{\n .reg .pred p;\n setp.ne.b32 p, %34, 0;\n"
-        " wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" MORACLE_NAMES_3 "}, %32, %33, p, 1, 1, 0, 0;\n}"
-        : MORACLE_OUT_3(MORACLE_FLOAT)
-        : "l"(a), "l"(b), "r"(add_to));
-  } else {
-    asm volatile(
-        "{\n .reg .pred p;\n setp.ne.b32 p, %66, 0;\n"
-        " wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" MORACLE_NAMES_7 "}, %64, %65, p, 1, 1, 0, 0;\n}"
-        : MORACLE_OUT_7(MORACLE_FLOAT)
-        : "l"(a), "l"(b), "r"(add_to));
-  }
+template <int kTokens, int kSums>
+__device__ __forceinline__ void wgmma_shared_bf16(float (&d)[kSums], std::uint64_t a, std::uint64_t b, int add_to) {
+  static_assert(kTokens == 2 * kSums && (kTokens == 64 || kTokens == 128 || kTokens == 256));
+  MORACLE_SHARED_WGMMA(64, 3, 32, 33, 34)
+  MORACLE_SHARED_WGMMA(128, 7, 64, 65, 66)
+  MORACLE_SHARED_WGMMA(256, 15, 128, 129, 130)
 }
 // Of E4M3 numbers, whose sums the unit cuts to about 14 bits (DeepSeek-V3's report, section 3.3.2).
 template <int kTokens, int kSums>
@@ -114,9 +127,11 @@ __device__ __forceinline__ void wgmma_bytes(std::int32_t (&d)[kSums], const std:
 }
 
 #undef MORACLE_WGMMAS
+#undef MORACLE_SHARED_WGMMA
 #undef MORACLE_WGMMA
 #undef MORACLE_INT
 #undef MORACLE_FLOAT
+#undef MORACLE_OUT_15
 #undef MORACLE_OUT_7
 #undef MORACLE_OUT_6
 #undef MORACLE_OUT_5
@@ -125,6 +140,7 @@ __device__ __forceinline__ void wgmma_bytes(std::int32_t (&d)[kSums], const std:
 #undef MORACLE_OUT_2
 #undef MORACLE_OUT_1
 #undef MORACLE_OUT_0
+#undef MORACLE_NAMES_15
 #undef MORACLE_NAMES_7
 #undef MORACLE_NAMES_6
 #undef MORACLE_NAMES_5

@@ -326,14 +326,16 @@ int launch(const LinearArgs& args, cudaStream_t stream) {
     return cudaGetLastError();
   }
   if (tiled && args.batch_invariant == 0 && args.tokens <= kMostRounded && can_round(args)) {
-    const int error = launch_tiles(args, {.formed = false, .group = -1}, {}, stream);
+    const int error = launch_tiles(args, {.formed = false, .group = -1}, false, stream);
     return error != cudaSuccess ? error : cudaGetLastError();
   }
+  const bool products = tiled && are_products(args);
   bool shared = true;
   for (int part = 1; part < args.count; ++part) shared = shared && share_form(first, args.parts[part]);
-  const InputOrder order{.nibbles = tiled && bits_of(first.pack.code) == 4, .fragments = tiled && are_products(args)};
+  const int bits = bits_of(first.pack.code);
+  const InputOrder order{.nibbles = tiled && bits == 4, .fragments = products && bits < 16};
   const auto launch_formed = [&](const LinearArgs& linear) {
-    if (tiled) return launch_tiles(linear, formed, order, stream);
+    if (tiled) return launch_tiles(linear, formed, products, stream);
     few ? launch_few(linear, formed, stream) : launch_one_gemm(linear, stream);
     return static_cast<int>(cudaSuccess);
   };

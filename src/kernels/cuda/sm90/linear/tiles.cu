@@ -100,16 +100,16 @@ bool are_products(const LinearArgs& linear) {
   return true;
 }
 
-int launch_tiles(const LinearArgs& linear, const FormedInputs& inputs, const InputOrder& order, cudaStream_t stream) {
+int launch_tiles(const LinearArgs& linear, const FormedInputs& inputs, bool products, cudaStream_t stream) {
   switch (linear.parts[0].pack.code) {
     case DeviceCode::int4:
-      return launch_tiles_int4(linear, inputs, order.fragments, stream);
+      return launch_tiles_int4(linear, inputs, products, stream);
     case DeviceCode::int8:
-      return launch_tiles_int8(linear, inputs, order.fragments, stream);
+      return launch_tiles_int8(linear, inputs, products, stream);
     case DeviceCode::e4m3:
-      return launch_tiles_e4m3(linear, inputs, order.fragments, stream);
+      return launch_tiles_e4m3(linear, inputs, products, stream);
     case DeviceCode::bf16:
-      return launch_tiles_bf16(linear, inputs, order.fragments, stream);
+      return launch_tiles_bf16(linear, inputs, products, stream);
     default:
       break;
   }
