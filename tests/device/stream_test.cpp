@@ -70,7 +70,9 @@ std::vector<LayerSize> instances_of(const Scheme& scheme) {
   if (mxfp4 && (!scheme.activation || stored)) sizes.push_back({2880, 2880});
   const bool blocks = scheme.weight.granularity.kind == Granularity::Kind::block && scheme.activation &&
                       scheme.activation->granularity == Granularity::group(128);
-  if (blocks || (scheme.weight.element == Element::int4 && !scheme.activation)) sizes.push_back({7168, 2048});
+  const bool int4 = scheme.weight.element == Element::int4 && !scheme.activation;
+  if (blocks || int4) sizes.push_back({7168, 2048});
+  if (int4) sizes.insert(sizes.end(), {{2048, 512}, {2048, 1536}, {3072, 1536}, {4096, 1408}, {4096, 1536}});
   return sizes;
 }
 
@@ -101,7 +103,7 @@ std::vector<Layer> layers_of(const KernelCard& card) {
 std::vector<Layer> layers_of_instances(const KernelCard& card, const Scheme& scheme) {
   std::vector<Layer> layers;
   for (const LayerSize& size : instances_of(scheme)) {
-    const bool wide = size.hidden > 2048;
+    const bool wide = size.hidden > 2048 || size.intermediate != 768;
     for (const auto& [tokens, top_k] : {std::pair{1, 3}, {2, 2}, {9, 2}})
       layers.push_back(layer_of(card, size, wide ? 3 : 11, tokens, top_k));
     if (size.hidden > 2880) continue;  // packing takes long

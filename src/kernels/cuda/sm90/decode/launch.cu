@@ -8,8 +8,8 @@ namespace moracle::cuda {
 
 namespace {
 
-constexpr std::span<const DecodeInstance> (*kFiles[])() = {int4_instances, e2m1_instances, wide_instances,
-                                                           block_instances};
+constexpr std::span<const DecodeInstance> (*kFiles[])() = {int4_instances, sized_int4_instances, e2m1_instances,
+                                                           wide_instances, block_instances};
 
 bool serves(const DecodeInstance& instance, const RoutedExperts& args) {
   return instance.kind == args.pack.records && instance.input == args.pack.input && instance.hidden == args.gate.cols &&

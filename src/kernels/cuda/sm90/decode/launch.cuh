@@ -26,6 +26,7 @@ struct DecodeInstance {
 
 // Each file of instances has its rows.
 std::span<const DecodeInstance> int4_instances();
+std::span<const DecodeInstance> sized_int4_instances();
 std::span<const DecodeInstance> e2m1_instances();
 std::span<const DecodeInstance> wide_instances();
 std::span<const DecodeInstance> block_instances();
