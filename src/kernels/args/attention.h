@@ -42,8 +42,9 @@ struct AttentionArgs {
   AttentionShape shape{};
   KvType kv = KvType::f32;
   std::int64_t tokens = 0;
-  NormArgs q_norm{}, k_norm{};   // over head_dim numbers: each head; else over the whole row
-  const float* sinks = nullptr;  // [heads] or null
+  std::int32_t batch_invariant = 0;  // else sums of a token may follow the number of sequences in their order
+  NormArgs q_norm{}, k_norm{};       // over head_dim numbers: each head; else over the whole row
+  const float* sinks = nullptr;      // [heads] or null
   RopeTable rope{};
   BlockMemory blocks{};
   const KvSpan* spans = nullptr;  // [span_count]

@@ -17,6 +17,7 @@ Attention::Call Attention::lay_out(BumpArena& arena, const Ops& ops, std::int64_
   args = {.shape = shape,
           .kv = parts_.kv,
           .tokens = tokens,
+          .batch_invariant = parts_.batch_invariant ? 1 : 0,
           .q_norm = parts_.q_norm.args(),
           .k_norm = parts_.k_norm.args(),
           .sinks = parts_.sinks.data};

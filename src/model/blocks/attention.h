@@ -22,6 +22,7 @@ class Attention final : public Mixer {
     std::optional<std::size_t> rope{};  // index into ForwardContext::ropes; none: positions do not turn the heads
     std::size_t layer = 0;              // index into the sequence state
     KvType kv = KvType::f32;
+    bool batch_invariant = false;  // positions are added in one order for any call
 
     [[nodiscard]] const PackedLinear* gate() const { return wide_gate ? wide_gate.get() : head_gate.get(); }
   };

@@ -55,21 +55,31 @@ struct HeadTerms {
   }
 };
 
-// Norm, clip and rotation of queries or keys. `row`: room for a head in shared memory.
+// Pairs of which a lane holds both numbers, kApart of its own apart.
+template <int kApart, int kMost>
+__device__ __forceinline__ void rotate_own(const HeadTerms<kMost>& terms, HeadNumbers<kMost>& numbers) {
+  if constexpr (2 * kApart <= kMost) {
+#pragma unroll
+    for (int j = 0; j < kApart; ++j) {
+      const float first = numbers.at[j];
+      const float second = numbers.at[j + kApart];
+      numbers.at[j] = first * terms.cos.at[j] - second * terms.sin.at[j];
+      numbers.at[j + kApart] = second * terms.cos.at[j] + first * terms.sin.at[j];
+    }
+  }
+}
+
+// `row`: room for a head in shared memory.
 template <int kMost>
-__device__ void prepare(const AttentionArgs& args, const NormArgs& norm, const HeadTerms<kMost>& terms,
-                        HeadNumbers<kMost>& numbers, float* row) {
+__device__ __forceinline__ void rotate(const AttentionArgs& args, const HeadTerms<kMost>& terms,
+                                       HeadNumbers<kMost>& numbers, float* row) {
   const auto dims = static_cast<int>(args.shape.head_dim);
   const auto half = static_cast<int>(args.rope.half);
-  if (terms.norms) {
-    float squares = 0.0F;
-    numbers.each(dims, [&](int, float x) { squares += x * x; });
-    const float inverse = rsqrtf(__fdividef(warp_sum(squares), static_cast<float>(dims)) + norm.eps);
-#pragma unroll
-    for (int j = 0; j < kMost; ++j) numbers.at[j] = terms.weights.at[j] * (numbers.at[j] * inverse);
-  }
-  numbers.each(dims, [&](int i, float& x) { row[i] = x = clipped(x, args.shape.clip); });
   if (half == 0) return;
+  if (half == 32) return rotate_own<1>(terms, numbers);
+  if (half == 64) return rotate_own<2>(terms, numbers);
+  if (half == 128) return rotate_own<4>(terms, numbers);
+  numbers.each(dims, [&](int i, float x) { row[i] = x; });
   __syncwarp();
 #pragma unroll
   for (int j = 0; j < kMost; ++j) {
@@ -82,6 +92,35 @@ __device__ void prepare(const AttentionArgs& args, const NormArgs& norm, const H
   }
   __syncwarp();
   numbers.each(dims, [&](int i, float& x) { x = row[i]; });
+  __syncwarp();
+}
+
+// Norm, clip and rotation of queries or keys, of all heads at once. `row`: room for a head in shared memory.
+template <int kCount, int kMost>
+__device__ void prepare(const AttentionArgs& args, const NormArgs& norm, const HeadTerms<kMost>& terms,
+                        HeadNumbers<kMost> (&heads)[kCount], float* row) {
+  const auto dims = static_cast<int>(args.shape.head_dim);
+  if (terms.norms) {
+    float squares[kCount] = {};
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) heads[i].each(dims, [&](int, float x) { squares[i] += x * x; });
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) {
+#pragma unroll
+      for (float& sum : squares) sum += __shfl_xor_sync(~0U, sum, step);
+    }
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const float inverse = rsqrtf(__fdividef(squares[i], static_cast<float>(dims)) + norm.eps);
+#pragma unroll
+      for (int j = 0; j < kMost; ++j) heads[i].at[j] = terms.weights.at[j] * (heads[i].at[j] * inverse);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    heads[i].each(dims, [&](int, float& x) { x = clipped(x, args.shape.clip); });
+    rotate(args, terms, heads[i], row);
+  }
 }
 
 // Where a key's and a value's numbers lie in a layer's share of a block.

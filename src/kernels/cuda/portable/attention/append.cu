@@ -41,14 +41,15 @@ __global__ void __launch_bounds__(kThreads) append(const __grid_constant__ Atten
   const Place place = place_for_warp(args.spans, args.span_count, token);
   if (place.span < 0 || args.spans[place.span].count == 1) return;
   const int warp = static_cast<int>(threadIdx.x) / 32;
-  HeadNumbers<kMost> numbers;
+  HeadNumbers<kMost> heads[1];
+  HeadNumbers<kMost>& numbers = heads[0];
   HeadTerms<kMost> terms;
   terms.load(args, args.q_norm, token);
   std::int64_t head = warp;
   for (; head < shape.heads; head += kWarps) {
     float* const q = args.q + token * shape.q_width() + head * query_stride(shape);
     numbers.load(q, dims);
-    prepare(args, args.q_norm, terms, numbers, rows[warp]);
+    prepare(args, args.q_norm, terms, heads, rows[warp]);
     numbers.each(dims, [&](int i, float x) { q[i] = x; });
     __syncwarp();
   }
@@ -60,7 +61,7 @@ __global__ void __launch_bounds__(kThreads) append(const __grid_constant__ Atten
     numbers.load((is_key ? args.k : args.v) + token * shape.kv_width() + own * dims, dims);
     const StoredHead to = stored_head(args, place.block, own, static_cast<int>(place.position % kKvBlock));
     if (is_key) {
-      prepare(args, args.k_norm, terms, numbers, rows[warp]);
+      prepare(args, args.k_norm, terms, heads, rows[warp]);
       numbers.each(row, [&](int i, float x) { to.key[i] = i < dims ? encode_bf16(x) : 0; });
       __syncwarp();
     } else {

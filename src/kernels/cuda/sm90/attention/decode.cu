@@ -1,8 +1,7 @@
-// Sequences of one token. The blocks of a cluster share the splits of a sequence and a key head, and merge them one
-// after the other, however many blocks they are: a block that has all merges each with those before as it is done. Of
-// each section a warp takes half a page of keys and values, and copies the next one to shared memory while it computes.
-// What is there already is copied while the token's own queries, keys and values are still made; those are normed and
-// rotated here, and the new key and value put in their place.
+// Sequences of one token. The blocks of a cluster share the sections of a sequence and a key head, in turns, and merge
+// what they have summed. Of each section a warp takes half a page of keys and values, and copies the next one to shared
+// memory while it computes. What is there already is copied while the token's own queries, keys and values are still
+// made; those are normed and rotated here, and the new key and value put in their place.
 #include <cooperative_groups.h>
 
 #include <algorithm>
@@ -36,84 +35,82 @@ struct Task {
   Sections sections;
 };
 
-// Shared memory: queries; for each warp a half of keys and one of values; what the warps have summed; of each split of
-// the block what they have together.
+// Shared memory: queries; for each warp a half of keys and one of values; what the warps have summed; what they have
+// together.
 struct Shared {
-  uint4* queries;      // [kRows, key_chunks]
-  uint4* halves;       // [warps, 2, kHalf key_chunks]
-  float* stats;        // [warps, kRows, 2]
-  float* sums;         // [warps, group, dims]
-  float* split_stats;  // [slots, kRows, 2]
-  float* split_sums;   // [slots, group, dims]
-
-  // For splits of a block; all of them in one, where it has no others to wait for.
-  static __host__ __device__ std::int64_t slots(std::int64_t blocks) { return blocks == 1 ? 1 : kSplits / blocks; }
+  uint4* queries;    // [kRows, key_chunks]
+  uint4* halves;     // [warps, 2, kHalf key_chunks]
+  float* stats;      // [warps, kRows, 2]
+  float* sums;       // [warps, group, dims]
+  float* own_stats;  // [kRows, 2], of the block
+  float* own_sums;   // [group, dims]
 
   static __host__ __device__ std::int64_t floats(const AttentionShape& shape) {
     return shape.heads / shape.kv_heads * shape.head_dim + 2 * kRows;
   }
-  static std::int64_t bytes(const AttentionShape& shape, std::int64_t blocks) {
-    return (kRows + kWarps * 2 * kHalf) * key_row(shape) * 2 + (kWarps + slots(blocks)) * floats(shape) * 4;
+  static std::int64_t bytes(const AttentionShape& shape) {
+    return (kRows + kWarps * 2 * kHalf) * key_row(shape) * 2 + (kWarps + 1) * floats(shape) * 4;
   }
   __device__ Shared(uint4* at, const Task& task)
       : queries(at),
         halves(at + kRows * task.key_chunks),
         stats(reinterpret_cast<float*>(halves + kWarps * 2 * kHalf * task.key_chunks)),
         sums(stats + kWarps * kRows * 2),
-        split_stats(stats + kWarps * floats(task.args.shape)),
-        split_sums(split_stats + slots(gridDim.z) * kRows * 2) {}
+        own_stats(stats + kWarps * floats(task.args.shape)),
+        own_sums(own_stats + kRows * 2) {}
 };
 
-// Halves of pages that a warp takes, counted from position 0.
+// Halves of pages that a warp takes, counted from position 0: of every section that its block has, one.
 class Halves {
  public:
-  __device__ Halves(const Task& task, int split) {
+  __device__ Halves(const Task& task, int rank, int blocks) : step_(blocks * kWarps) {
     const std::int64_t position = task.span.start;
     const std::int64_t window = task.args.shape.window;
     last_ = position / kHalf;
     const std::int64_t first = window == 0 ? 0 : max(position - window + 1, std::int64_t{0}) / kHalf;
-    at_ = split < task.sections.splits ? (task.sections.first + split) * kWarps + threadIdx.x / 32 : last_ + 1;
+    at_ = (task.sections.first + rank) * kWarps + threadIdx.x / 32;
     while (at_ < first) next();
   }
   [[nodiscard]] __device__ bool any() const { return at_ <= last_; }
   [[nodiscard]] __device__ std::int64_t at() const { return at_; }
   // Whether the position that this call appends is in it.
   [[nodiscard]] __device__ bool is_last() const { return at_ == last_; }
-  __device__ void next() { at_ += kSplits * kWarps; }
+  __device__ void next() { at_ += step_; }
 
  private:
   std::int64_t at_;
   std::int64_t last_;
+  int step_;
 };
 
 // The token's own key and value, by the warp whose half its position is in.
 template <int kMost>
 struct NewHead {
-  HeadNumbers<kMost> key;
+  HeadNumbers<kMost> own_key[1];
   HeadNumbers<kMost> value;
 
   __device__ void load(const Task& task) {
     const AttentionArgs& args = task.args;
     const std::int64_t first = task.span.begin * args.shape.kv_width() + task.kv_head * task.dims;
-    key.load(args.k + first, task.dims);
+    own_key[0].load(args.k + first, task.dims);
     value.load(args.v + first, task.dims);
   }
   // `row`: room for a head in shared memory.
   __device__ void make(const Task& task, const HeadTerms<kMost>& terms, float* row) {
     const AttentionArgs& args = task.args;
-    prepare(args, args.k_norm, terms, key, row);
+    prepare(args, args.k_norm, terms, own_key, row);
     value.each(task.dims, [&](int, float& x) { x = clipped(x, args.shape.clip); });
     const std::int64_t position = task.span.start;
     const StoredHead to =
         stored_head(args, task.span.table[position / kKvBlock], task.kv_head, static_cast<int>(position % kKvBlock));
-    key.each(8 * task.key_chunks, [&](int i, float x) { to.key[i] = i < task.dims ? encode_bf16(x) : 0; });
+    own_key[0].each(8 * task.key_chunks, [&](int i, float x) { to.key[i] = i < task.dims ? encode_bf16(x) : 0; });
     value.each(task.dims, [&](int i, float x) { to.value[i * kHalfPositions] = encode_bf16(x); });
   }
   // In the half that the warp has copied.
   __device__ void put_key(const Task& task, uint4* keys) {
     const int slot = static_cast<int>(task.span.start % kHalf);
     auto* const to = reinterpret_cast<std::uint16_t*>(keys);
-    key.each(8 * task.key_chunks, [&](int i, float x) {
+    own_key[0].each(8 * task.key_chunks, [&](int i, float x) {
       to[8 * chunk_place(slot, i / 8, task.key_chunks) + i % 8] = i < task.dims ? encode_bf16(x) : 0;
     });
   }
@@ -169,27 +166,19 @@ class WarpPages {
   int reciprocal_;
 };
 
-// The halves of a split, of which the first is on its way; when they are done, the first of the next split is.
+// The warp's halves, of which the first is on its way.
 template <int kDims>
-__device__ void attend_split(const Task& task, const Shared& shared, const WarpPages& pages, NewHead<kDims / 32>& own,
-                             Halves& half, int next_split, RowSums<kDims>& sums) {
+__device__ void attend_halves(const Task& task, const Shared& shared, const WarpPages& pages, NewHead<kDims / 32>& own,
+                              Halves& half, RowSums<kDims>& sums) {
   const Chunks queries{shared.queries, task.key_chunks, flip_of(task.key_chunks)};
   const float scale = kLog2E / sqrtf(static_cast<float>(task.dims));
   sums.clear();
-  bool more = half.any();
-  if (!more) {  // of a window that begins behind this warp's part of the section
-    half = Halves(task, next_split);
-    pages.copy_keys(half);
-    pages.copy_values(half);
-  }
-  while (more) {
+  while (half.any()) {
     const std::int64_t base = half.at() * kHalf;
     const Visible all = visible_in(base, task.span.start, task.args.shape.window);
     const Visible seen{min(all.begin, kHalf), min(all.end, kHalf)};
     const bool last = half.is_last();
     half.next();
-    more = half.any();
-    if (!more) half = Halves(task, next_split);
     float scores[kHalf / 8][4];
     wait_copies<1>();
     __syncwarp();
@@ -254,17 +243,15 @@ struct MergeFactors {
   [[nodiscard]] __device__ float merge(float sum, float next_sum) const { return fmaf(next_sum, next, sum * before); }
 };
 
-// Every number of the rows, over the warps in their order, to `sums` and `stats` of a slot; `adds`: behind the splits
-// that it has already.
-__device__ void merge_warps(const Task& task, const Shared& from, bool adds, float* sums, float* stats) {
+// Every number of the rows, over the warps in their order.
+__device__ void merge_warps(const Task& task, const Shared& of) {
   __shared__ float factors[kRows][kWarps];
-  __shared__ float2 merges[kRows];
   for (int row = static_cast<int>(threadIdx.x); row < task.group; row += kThreads) {
     float2 of_warp[kWarps];
     float maximum = -INFINITY;
 #pragma unroll
     for (int warp = 0; warp < kWarps; ++warp) {
-      of_warp[warp] = reinterpret_cast<const float2*>(from.stats)[warp * kRows + row];
+      of_warp[warp] = reinterpret_cast<const float2*>(of.stats)[warp * kRows + row];
       maximum = fmaxf(maximum, of_warp[warp].x);
     }
     float sum = 0.0F;
@@ -274,15 +261,12 @@ __device__ void merge_warps(const Task& task, const Shared& from, bool adds, flo
       factors[row][warp] = power_of_two(of_warp[warp].x - maximum);
       sum = fmaf(of_warp[warp].y, factors[row][warp], sum);
     }
-    float2& of_row = reinterpret_cast<float2*>(stats)[row];
-    const MergeFactors both(adds ? of_row.x : -INFINITY, maximum);
-    merges[row] = {both.before, both.next};
-    of_row = {both.maximum, both.merge(adds ? of_row.y : 0.0F, sum)};
+    reinterpret_cast<float2*>(of.own_stats)[row] = {maximum, sum};
   }
   __syncthreads();
   const auto chunks = static_cast<unsigned>(task.dims) / 4;
   const unsigned all = static_cast<unsigned>(task.group) * chunks;
-  const auto* const parts = reinterpret_cast<const float4*>(from.sums);
+  const auto* const parts = reinterpret_cast<const float4*>(of.sums);
   for (unsigned i = threadIdx.x; i < all; i += kThreads) {
     const unsigned row = i / chunks;
     float4 value{};
@@ -295,24 +279,22 @@ __device__ void merge_warps(const Task& task, const Shared& from, bool adds, flo
       value.z = fmaf(part.z, factor, value.z);
       value.w = fmaf(part.w, factor, value.w);
     }
-    float4& to = reinterpret_cast<float4*>(sums)[i];
-    if (adds) {
-      const float2 both = merges[row];
-      value.x = fmaf(value.x, both.y, to.x * both.x);
-      value.y = fmaf(value.y, both.y, to.y * both.x);
-      value.z = fmaf(value.z, both.y, to.z * both.x);
-      value.w = fmaf(value.w, both.y, to.w * both.x);
-    }
-    to = value;
+    reinterpret_cast<float4*>(of.own_sums)[i] = value;
   }
+  __syncthreads();
 }
 
-__device__ void write_output(const Task& task, int row, int column, float value, float maximum, float sum) {
+// Four columns of a row.
+__device__ void write_output(const Task& task, int row, int column, const float4& value, float maximum, float sum) {
   const AttentionArgs& args = task.args;
   const std::int64_t token = task.span.begin;
   const std::int64_t head = task.kv_head * task.group + row;
-  args.out[(token * args.shape.heads + head) * task.dims + column] =
-      gated_output(args, token, head, column, value * row_factor(args, head, maximum, sum));
+  const float factor = row_factor(args, head, maximum, sum);
+  *reinterpret_cast<float4*>(args.out + (token * args.shape.heads + head) * task.dims + column) = {
+      gated_output(args, token, head, column, value.x * factor),
+      gated_output(args, token, head, column + 1, value.y * factor),
+      gated_output(args, token, head, column + 2, value.z * factor),
+      gated_output(args, token, head, column + 3, value.w * factor)};
 }
 
 // The queries of the key head, a row for each of a warp's; zeros in the others.
@@ -326,63 +308,48 @@ struct Queries {
     const AttentionShape& shape = task.args.shape;
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
-      if (row_of(i) >= task.group) continue;
       const std::int64_t head = task.kv_head * task.group + row_of(i);
-      heads[i].load(task.args.q + task.span.begin * shape.q_width() + head * query_stride(shape), task.dims);
+      heads[i].load(task.args.q + task.span.begin * shape.q_width() + head * query_stride(shape),
+                    row_of(i) < task.group ? task.dims : 0);
     }
   }
   // `row`: room for a head in shared memory, of the warp.
   __device__ void put(const Task& task, const HeadTerms<kMost>& terms, const Shared& shared, float* row) {
     auto* const to = reinterpret_cast<std::uint16_t*>(shared.queries);
+    prepare(task.args, task.args.q_norm, terms, heads, row);
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
-      const bool any = row_of(i) < task.group;
-      if (any) prepare(task.args, task.args.q_norm, terms, heads[i], row);
+      const int dims = row_of(i) < task.group ? task.dims : 0;
       heads[i].each(8 * task.key_chunks, [&](int k, float x) {
-        to[8 * chunk_place(row_of(i), k / 8, task.key_chunks) + k % 8] = any && k < task.dims ? encode_bf16(x) : 0;
+        to[8 * chunk_place(row_of(i), k / 8, task.key_chunks) + k % 8] = k < dims ? encode_bf16(x) : 0;
       });
-      __syncwarp();
     }
   }
 };
 
-// Of the splits that the cluster's blocks have, in their order; each thread some numbers of the rows. Blocks that have
-// none are gone.
-__device__ void merge_cluster(const Task& task, const Shared& shared) {
+// What the cluster's blocks have, in their order; each thread four numbers of a row. Blocks that have none are gone.
+__device__ void merge_cluster(const Task& task, const Shared& shared, int blocks) {
   auto cluster = cooperative_groups::this_cluster();
-  const bool shares = gridDim.z > 1 && task.sections.splits > 1;
-  if (shares) cluster.sync();
-  const auto blocks = static_cast<int>(gridDim.z);
-  const int left = min(blocks, task.sections.splits);
-  const int stored = blocks == 1 ? 1 : task.sections.splits;
-  const int numbers = task.group * task.dims;
-  for (int i = static_cast<int>(blockIdx.z * kThreads + threadIdx.x); i < numbers; i += left * kThreads) {
-    const int row = i / task.dims;
-    float2 stats[kSplits];
-    float values[kSplits];
-#pragma unroll
-    for (int split = 0; split < kSplits; ++split) {
-      stats[split] = {-INFINITY, 0.0F};
-      values[split] = 0.0F;
-      if (split >= stored) continue;
-      const auto rank = static_cast<unsigned>(split % blocks);
-      const int slot = split / blocks;
-      stats[split] =
-          reinterpret_cast<const float2*>(cluster.map_shared_rank(shared.split_stats, rank))[slot * kRows + row];
-      values[split] = cluster.map_shared_rank(shared.split_sums, rank)[slot * numbers + i];
+  if (blocks > 1) cluster.sync();
+  const int chunks = task.dims / 4;
+  const int fours = task.group * chunks;
+  for (int i = static_cast<int>(blockIdx.z * kThreads + threadIdx.x); i < fours; i += blocks * kThreads) {
+    const int row = i / chunks;
+    float2 sum = reinterpret_cast<const float2*>(cluster.map_shared_rank(shared.own_stats, 0))[row];
+    float4 value = reinterpret_cast<const float4*>(cluster.map_shared_rank(shared.own_sums, 0))[i];
+#pragma unroll 4
+    for (int rank = 1; rank < blocks; ++rank) {
+      const auto of = static_cast<unsigned>(rank);
+      const float2 stats = reinterpret_cast<const float2*>(cluster.map_shared_rank(shared.own_stats, of))[row];
+      const float4 next = reinterpret_cast<const float4*>(cluster.map_shared_rank(shared.own_sums, of))[i];
+      const MergeFactors both(sum.x, stats.x);
+      sum = {both.maximum, both.merge(sum.y, stats.y)};
+      value = {both.merge(value.x, next.x), both.merge(value.y, next.y), both.merge(value.z, next.z),
+               both.merge(value.w, next.w)};
     }
-    float2 sum = stats[0];
-    float value = values[0];
-#pragma unroll
-    for (int split = 1; split < kSplits; ++split) {
-      if (split >= stored) break;
-      const MergeFactors both(sum.x, stats[split].x);
-      sum = {both.maximum, both.merge(sum.y, stats[split].y)};
-      value = both.merge(value, values[split]);
-    }
-    write_output(task, row, i % task.dims, value, sum.x, sum.y);
+    write_output(task, row, i % chunks * 4, value, sum.x, sum.y);
   }
-  if (shares) cluster.sync();  // a block's splits stay until all have read them
+  if (blocks > 1) cluster.sync();  // a block's sums stay until all have read them
 }
 
 // Clusters (sequence, key head). The grid starts while the one that makes queries, keys and values still runs.
@@ -401,18 +368,17 @@ __global__ void __launch_bounds__(kThreads, kBlocks<kDims>)
                   .dims = static_cast<int>(shape.head_dim),
                   .key_chunks = static_cast<int>(key_row(shape) / 8),
                   .sections = sections_of(span.start, shape.window, kSectionPositions, kSplits)};
-  const int splits = task.sections.splits;
   const Shared shared(memory, task);
   const WarpPages pages(task, shared);
-  const auto blocks = static_cast<int>(gridDim.z);
+  const int blocks = min(static_cast<int>(gridDim.z), task.sections.splits);
   const auto rank = static_cast<int>(blockIdx.z);
-  if (rank >= splits) return wait_for_last_grid();
-  Halves half(task, rank);
+  if (rank >= blocks) return wait_for_last_grid();
+  Halves half(task, rank, blocks);
   pages.copy_keys(half);
   pages.copy_values(half);
   constexpr int kMost = kDims / 32;
   const std::int64_t last = span.start / kSectionPositions - task.sections.first;
-  const bool appends = last % kSplits % blocks == rank && span.start / kHalf % kWarps == threadIdx.x / 32;
+  const bool appends = last % blocks == rank && span.start / kHalf % kWarps == threadIdx.x / 32;
   HeadTerms<kMost> terms;
   HeadTerms<kMost> key_terms;
   terms.load(args, args.q_norm, span.begin);
@@ -426,28 +392,22 @@ __global__ void __launch_bounds__(kThreads, kBlocks<kDims>)
   queries.put(task, terms, shared, row);
   if (appends) own.make(task, key_terms, row);
   __syncthreads();
-  for (int split = rank; split < splits; split += blocks) {
-    RowSums<kDims> sums;
-    attend_split(task, shared, pages, own, half, split + blocks, sums);
-    give(task, sums, shared);
-    const int slot = blocks == 1 ? 0 : split / blocks;
-    float* const stats = shared.split_stats + slot * kRows * 2;
-    float* const to = shared.split_sums + slot * task.group * task.dims;
-    merge_warps(task, shared, blocks == 1 && split > 0, to, stats);
-    __syncthreads();
-  }
-  merge_cluster(task, shared);
+  RowSums<kDims> sums;
+  attend_halves(task, shared, pages, own, half, sums);
+  give(task, sums, shared);
+  merge_warps(task, shared);
+  merge_cluster(task, shared, blocks);
 }
 
 // Blocks of a cluster: a power of two, the most with which all blocks are at work at once.
 template <int kDims>
 int cluster_blocks(const AttentionArgs& args, int multiprocessors) {
   std::int64_t blocks = kSplits;
+  if (args.batch_invariant != 0) return static_cast<int>(blocks);
   const std::int64_t rows = args.span_count * args.shape.kv_heads;
-  const auto at_once = [&] {
-    return multiprocessors * std::min<std::int64_t>(kBlocks<kDims>, kMostShared / Shared::bytes(args.shape, blocks));
-  };
-  while (blocks > 1 && rows * blocks > at_once()) blocks /= 2;
+  const std::int64_t at_once =
+      multiprocessors * std::min<std::int64_t>(kBlocks<kDims>, kMostShared / Shared::bytes(args.shape));
+  while (blocks > 1 && rows * blocks > at_once) blocks /= 2;
   return static_cast<int>(blocks);
 }
 
@@ -456,7 +416,7 @@ int launch_sections(const AttentionArgs& args, cudaStream_t stream) {
   int multiprocessors = 0;
   if (const cudaError_t error = count_multiprocessors(multiprocessors); error != cudaSuccess) return error;
   const int blocks = cluster_blocks<kDims>(args, multiprocessors);
-  const std::int64_t bytes = Shared::bytes(args.shape, blocks);
+  const std::int64_t bytes = Shared::bytes(args.shape);
   auto* const kernel = attend_sections<kDims>;
   if (const cudaError_t error =
           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
