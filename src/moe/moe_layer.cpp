@@ -55,6 +55,7 @@ void MoeLayer::begin(const RunContext& context, std::int64_t tokens, NormedInput
   }
   RouteArgs route = route_args(parts_.routing);
   route.tokens = narrow<std::int32_t>(tokens);
+  route.batch_invariant = parts_.batch_invariant ? 1 : 0;
   route.norm = input.norm;
   route.x = input.router != nullptr ? input.router : input.x;
   route.hidden = parts_.hidden;

@@ -45,7 +45,8 @@ class MoeLayer {
     DeviceArray<float> expert_scale{};      // [experts] or empty: weights are multiplied by it
     DeviceArray<std::int32_t> fixed_ids{};  // hash layers: [vocabulary, top_k]
     PlacedExperts experts{};
-    std::int32_t layer = 0;  // of the model: its mark in DeviceStatus, its place in ExpertCounts
+    bool batch_invariant = false;  // logits are added in one order for any call
+    std::int32_t layer = 0;        // of the model: its mark in DeviceStatus, its place in ExpertCounts
     const Ops* ops = nullptr;
   };
   explicit MoeLayer(Parts parts) : parts_(std::move(parts)) {}

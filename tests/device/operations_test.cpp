@@ -135,17 +135,18 @@ TEST_F(OperationsTest, TabulatesRopeOfFarPositions) {
   }
 }
 
-// Logits within the roundings of a sum, and the same bits whatever stands beside a token.
+// Logits within the roundings of a sum; where one order is asked for, the same bits whatever stands beside a token.
 TEST_F(OperationsTest, RoutesTokensAlikeInAnyBatch) {
   for (const std::int64_t hidden : {48, 100, 2880}) {
     const std::int64_t experts = drawn(3, 130);
-    constexpr std::int64_t kTokens = 100;
+    constexpr std::int64_t kTokens = 150;
     const auto x = normal_values(static_cast<std::size_t>(kTokens * hidden), rng_);
     const auto weight = normal_values(static_cast<std::size_t>(experts * hidden), rng_);
     const auto bias = normal_values(static_cast<std::size_t>(experts), rng_);
     CallArrays arrays(stream_);
     RouteArgs args = route_args({.experts = experts, .top_k = 2});
     args.tokens = kTokens;
+    args.batch_invariant = 1;
     args.x = arrays.hold(x);
     args.hidden = hidden;
     args.router = arrays.hold(weight);
@@ -181,6 +182,42 @@ TEST_F(OperationsTest, RoutesTokensAlikeInAnyBatch) {
       EXPECT_TRUE(same(arrays.read(args.logits), found, experts)) << few;
       EXPECT_TRUE(same(arrays.read(args.ids), ids, 2)) << few;
       EXPECT_TRUE(same(arrays.read(args.weights), weights, 2)) << few;
+    }
+  }
+}
+
+// Logits of tiles whose columns are shared, and of products: within what their sums and operands leave out.
+TEST_F(OperationsTest, RoutesManyTokensWithinRoundings) {
+  constexpr std::int64_t kHidden = 260;
+  for (const auto& [tokens, experts] : {std::pair{70, 60}, std::pair{420, 990}}) {
+    const auto x = normal_values(static_cast<std::size_t>(tokens * kHidden), rng_);
+    const auto weight = normal_values(static_cast<std::size_t>(experts * kHidden), rng_);
+    CallArrays arrays(stream_);
+    RouteArgs args = route_args({.experts = experts, .top_k = 2});
+    args.tokens = tokens;
+    args.x = arrays.hold(x);
+    args.hidden = kHidden;
+    args.router = arrays.hold(weight);
+    args.logits = arrays.out<float>(static_cast<std::size_t>(tokens) * static_cast<std::size_t>(experts));
+    args.ids = arrays.out<std::int32_t>(2 * static_cast<std::size_t>(tokens));
+    args.weights = arrays.out<float>(2 * static_cast<std::size_t>(tokens));
+    on_device(arrays, &Ops::route, args);
+    const auto found = arrays.read(args.logits);
+    for (int t = 0; t < tokens; ++t) {
+      for (int e = 0; e < experts; ++e) {
+        double sum = 0.0;
+        double size = 0.0;
+        for (std::int64_t k = 0; k < kHidden; ++k) {
+          const double product = static_cast<double>(x[static_cast<std::size_t>(t * kHidden + k)]) *
+                                 static_cast<double>(weight[static_cast<std::size_t>(e * kHidden + k)]);
+          sum += product;
+          size += std::fabs(product);
+        }
+        // Tensor cores cut sums: of each 8 columns three in every half, beside what two numbers of 11 bits leave out.
+        const double cuts = 3 * static_cast<double>(kHidden) / 16 + 8;
+        ASSERT_NEAR(found[static_cast<std::size_t>(t * experts + e)], sum, (cuts * 0x1p-23 + 3 * 0x1p-21) * size)
+            << t << " " << e;
+      }
     }
   }
 }

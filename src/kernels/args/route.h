@@ -34,6 +34,7 @@ static_assert(kPlain<RoutingShape>);
 // nothing else, whatever its logits are, and no mark.
 struct RouteArgs {
   std::int32_t tokens;
+  std::int32_t batch_invariant;  // else logits of many tokens may be added in another order than those of few
   RoutingShape shape;
   AddNormArgs norm;  // with x: comes first, and its output is what follows
   // With x, logits[tokens, experts] = x[tokens, hidden] router[experts, hidden]^T + router_bias come first.

@@ -110,6 +110,7 @@ class Builder {
     MORACLE_ASSIGN(Attention::Parts made, parts(spec));
     made.layer = layer;
     made.kv = options_.kv;
+    made.batch_invariant = options_.batch_invariant;
     return std::unique_ptr<Mixer>(std::make_unique<Attention>(std::move(made)));
   }
 
@@ -148,6 +149,7 @@ class Builder {
   Result<std::unique_ptr<FeedForward>> build(const MoeSpec& spec, std::size_t layer) {
     MORACLE_ASSIGN(MoeParts made, parts(spec));
     made.routed.layer = narrow<std::int32_t>(layer);
+    made.routed.batch_invariant = options_.batch_invariant;
     made.routed.ops = &ops_;
     MoeFeedForward::Parts block{.routed = MoeLayer(std::move(made.routed)), .hidden = spec.experts.hidden};
     if (spec.shared) block.shared.emplace(std::move(made.shared));

@@ -1,5 +1,5 @@
 // Router logits: lane l of a warp sums columns 4 l to 4 l + 3 of every 128, and lanes are added in one order, so that
-// the bits of a logit are the same whoever computes it.
+// the bits of a logit are the same whoever computes it. Products of TF32 have an order of their own.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -14,6 +14,10 @@ namespace moracle::cuda {
 
 // Those of any number of tokens, to args.logits. Returns the runtime's error of the launch.
 int launch_router(const RouteArgs& args, cudaStream_t stream);
+// The same by products of TF32, of rows that are read 16 bytes at a time.
+int launch_router_products(const RouteArgs& args, cudaStream_t stream);
+// Whether there are enough of them for all multiprocessors; else smaller tiles are done sooner.
+bool takes_router_products(const RouteArgs& args);
 
 inline constexpr int kLaneColumns = 4;                  // neighbours
 inline constexpr int kStepColumns = 32 * kLaneColumns;  // of a warp

@@ -55,30 +55,35 @@ __global__ void __launch_bounds__(kThreads) router(const __grid_constant__ Route
 }
 
 // The same by way of shared memory, of rows that are read 16 bytes at a time: a stage has 128 columns of the block's
-// tokens and experts, which are copied kRouterStages - 1 stages ahead. A warp takes kWarpRows of each.
+// tokens and experts, which are copied kRouterStages - 1 stages ahead. A warp takes kWarpRows of each. kParts: warps
+// that share the columns of a tile, each with stages of its own; then columns are added in another order.
 constexpr int kWarpRows = 8;
 constexpr int kRouterStages = 4;
-template <int kTokenWarps_, int kExpertWarps_>
+template <int kTokenWarps_, int kExpertWarps_, int kParts_ = 1>
 struct RouterPlan {
   static constexpr int kExpertWarps = kExpertWarps_;
-  static constexpr int kThreads = 32 * kTokenWarps_ * kExpertWarps;
+  static constexpr int kParts = kParts_;
+  static constexpr int kTileWarps = kTokenWarps_ * kExpertWarps;
+  static constexpr int kThreads = 32 * kTileWarps * kParts;
+  static_assert(kParts == 1 || kTileWarps == 1);
   static constexpr int kTokens = kWarpRows * kTokenWarps_;
   static constexpr int kExperts = kWarpRows * kExpertWarps;
   static constexpr int kStageFours = (kTokens + kExperts) * 32;
-  static constexpr int kBytes = kRouterStages * kStageFours * static_cast<int>(sizeof(float4));
+  static constexpr int kBytes = kParts * kRouterStages * kStageFours * static_cast<int>(sizeof(float4));
 };
 
 // What a warp copies: rows of tokens and experts, 16 bytes a lane.
 template <class Plan>
 class RouterCopies {
  public:
-  __device__ RouterCopies(const RouteArgs& args, std::int64_t token, std::int64_t expert)
-      : any_(args.router), left_(args.hidden - kLaneColumns * lane()), to_(warp() * 32 + lane()) {
+  // Columns from `column` on.
+  __device__ RouterCopies(const RouteArgs& args, std::int64_t token, std::int64_t expert, std::int64_t column)
+      : any_(args.router), left_(args.hidden - column - kLaneColumns * lane()), to_(warp() * 32 + lane()) {
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       const int row = warp() + kWarps * i;
       from_[i] =
-          kLaneColumns * lane() +
+          column + kLaneColumns * lane() +
           (row < Plan::kTokens
                ? args.x + min(token + row, std::int64_t{args.tokens} - 1) * args.hidden
                : args.router + min(expert + row - Plan::kTokens, std::int64_t{args.shape.experts} - 1) * args.hidden);
@@ -95,17 +100,53 @@ class RouterCopies {
   }
 
  private:
-  static constexpr int kWarps = Plan::kThreads / 32;
+  static constexpr int kWarps = Plan::kTileWarps;
   static constexpr int kRows = (Plan::kTokens + Plan::kExperts) / kWarps;
 
   static __device__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
-  static __device__ int warp() { return static_cast<int>(threadIdx.x) / 32; }
+  static __device__ int warp() { return static_cast<int>(threadIdx.x) / 32 % kWarps; }
 
   const float* from_[kRows];
   const float* any_;
   std::int64_t left_;  // columns from this lane's on
   int to_;
 };
+
+// Of 4 kStep sums of each lane, 2 kStep of lanes kStep apart.
+template <int kStep>
+__device__ __forceinline__ void halve_sums(float (&sums)[kWarpRows * kWarpRows], int lane) {
+  const bool upper = (lane & kStep) != 0;
+#pragma unroll
+  for (int i = 0; i < 2 * kStep; ++i) {
+    const float given = upper ? sums[i] : sums[i + 2 * kStep];
+    const float kept = upper ? sums[i + 2 * kStep] : sums[i];
+    sums[i] = kept + __shfl_xor_sync(~0U, given, kStep);
+  }
+  if constexpr (kStep > 1) halve_sums<kStep / 2>(sums, lane);
+}
+
+// Sums of all lanes and parts. Lanes halve what they have with one another, so that each is left two of the tile's
+// sums.
+template <class Plan>
+__device__ __forceinline__ void store_parts(float (&sums)[kWarpRows * kWarpRows], const RouteArgs& args,
+                                            std::int64_t token, std::int64_t expert) {
+  constexpr int kSums = kWarpRows * kWarpRows;
+  __shared__ float parts[Plan::kParts][kSums];
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  halve_sums<16>(sums, lane);
+  float* const own = parts[threadIdx.x / 32];
+  own[2 * lane] = sums[0];
+  own[2 * lane + 1] = sums[1];
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < kSums; i += Plan::kThreads) {
+    float sum = 0.0F;
+#pragma unroll
+    for (int part = 0; part < Plan::kParts; ++part) sum += parts[part][i];
+    const std::int64_t to_token = token + i / kWarpRows;
+    const std::int64_t to_expert = expert + i % kWarpRows;
+    if (to_token < args.tokens && to_expert < args.shape.experts) store_logit(args, to_token, to_expert, sum);
+  }
+}
 
 template <class Plan>
 __global__ void __launch_bounds__(Plan::kThreads) router_tiles(const __grid_constant__ RouteArgs args) {
@@ -114,25 +155,29 @@ __global__ void __launch_bounds__(Plan::kThreads) router_tiles(const __grid_cons
   wait_for_last_grid();
   const std::int64_t token = static_cast<std::int64_t>(blockIdx.y) * Plan::kTokens;
   const std::int64_t expert = static_cast<std::int64_t>(blockIdx.x) * Plan::kExperts;
-  const auto steps = static_cast<int>((args.hidden + kStepColumns - 1) / kStepColumns);
+  const auto all_steps = static_cast<int>((args.hidden + kStepColumns - 1) / kStepColumns);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int own_token = warp / Plan::kExpertWarps * kWarpRows;
+  const int part = warp / Plan::kTileWarps;
+  const int own_token = warp % Plan::kTileWarps / Plan::kExpertWarps * kWarpRows;
   const int own_expert = warp % Plan::kExpertWarps * kWarpRows;
-  RouterCopies<Plan> copies(args, token, expert);
+  const int part_steps = (all_steps + Plan::kParts - 1) / Plan::kParts;
+  const int steps = min(part_steps, all_steps - part * part_steps);
+  float4* const stages = router_stages + part * kRouterStages * Plan::kStageFours;
+  RouterCopies<Plan> copies(args, token, expert, std::int64_t{part} * part_steps * kStepColumns);
   for (int step = 0; step + 1 < kRouterStages; ++step) {
-    if (step < steps) copies.copy(router_stages + step * Plan::kStageFours);
+    if (step < steps) copies.copy(stages + step * Plan::kStageFours);
     commit_copies();
   }
-  float sums[kWarpRows][kWarpRows] = {};
+  float sums[kWarpRows * kWarpRows] = {};
 #pragma unroll 1
   for (int step = 0; step < steps; ++step) {
     wait_copies<kRouterStages - 2>();
-    __syncthreads();
+    Plan::kTileWarps == 1 ? __syncwarp() : __syncthreads();
     const int next = step + kRouterStages - 1;
-    if (next < steps) copies.copy(router_stages + next % kRouterStages * Plan::kStageFours);
+    if (next < steps) copies.copy(stages + next % kRouterStages * Plan::kStageFours);
     commit_copies();
-    const float4* const stage = router_stages + step % kRouterStages * Plan::kStageFours + lane;
+    const float4* const stage = stages + step % kRouterStages * Plan::kStageFours + lane;
     float4 inputs[kWarpRows];
 #pragma unroll
     for (int t = 0; t < kWarpRows; ++t) inputs[t] = stage[(own_token + t) * 32];
@@ -140,14 +185,15 @@ __global__ void __launch_bounds__(Plan::kThreads) router_tiles(const __grid_cons
     for (int e = 0; e < kWarpRows; ++e) {
       const float4 weights = stage[(Plan::kTokens + own_expert + e) * 32];
 #pragma unroll
-      for (int t = 0; t < kWarpRows; ++t) add_products(sums[t][e], inputs[t], weights);
+      for (int t = 0; t < kWarpRows; ++t) add_products(sums[t * kWarpRows + e], inputs[t], weights);
     }
   }
+  if constexpr (Plan::kParts > 1) return store_parts<Plan>(sums, args, token, expert);
 #pragma unroll
   for (int t = 0; t < kWarpRows; ++t) {
 #pragma unroll
     for (int e = 0; e < kWarpRows; ++e) {
-      const float sum = warp_sum(sums[t][e]);
+      const float sum = warp_sum(sums[t * kWarpRows + e]);
       const std::int64_t to_token = token + own_token + t;
       const std::int64_t to_expert = expert + own_expert + e;
       if (lane == 0 && to_token < args.tokens && to_expert < args.shape.experts)
@@ -173,6 +219,8 @@ cudaError_t launch_plan(const RouteArgs& args, cudaStream_t stream) {
 
 int launch_router(const RouteArgs& args, cudaStream_t stream) {
   if (whole_fours(args)) {
+    if (takes_router_products(args)) return launch_router_products(args, stream);
+    if (args.batch_invariant == 0 && args.tokens <= kSmallTiles) return launch_plan<RouterPlan<1, 1, 4>>(args, stream);
     return args.tokens <= kSmallTiles ? launch_plan<RouterPlan<1, 1>>(args, stream)
                                       : launch_plan<RouterPlan<4, 4>>(args, stream);
   }

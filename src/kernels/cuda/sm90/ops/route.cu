@@ -28,7 +28,7 @@ __device__ float route_score(RouteScore score, float logit, float top) {
   return logit;
 }
 
-// What a warp holds of a token.
+// What is held of a token.
 struct RouteRow {
   float scores[kMostRouted];
   float choice[kMostRouted];
@@ -36,6 +36,7 @@ struct RouteRow {
   float groups[kMostRouted];
   std::int32_t ids[kMostRouted];
   float weights[kMostRouted];
+  int ranks[kMostRouted];  // of choices, by a block
 };
 
 __device__ __forceinline__ int lane_of() {
@@ -173,69 +174,171 @@ __device__ __forceinline__ void choose(const RouteArgs& args, RouteRow& row, std
   }
 }
 
-// Of one token, by a warp. kLoaded: its logits are the row's scores.
-template <bool kLoaded>
-__device__ void route_token(const RouteArgs& args, RouteRow& row, std::int64_t token) {
-  const std::int32_t experts = args.shape.experts;
+// What a token takes, by a warp: its experts are chosen.
+__device__ __forceinline__ void finish_token(const RouteArgs& args, RouteRow& row, std::int64_t token) {
   const std::int32_t top_k = args.shape.top_k;
+  weigh(args, row, args.logits + token * args.shape.experts);
+  __syncwarp();
+  std::uint32_t* const counts = args.counts == nullptr || args.count_rows[token] < 0
+                                    ? nullptr
+                                    : args.counts + args.count_rows[token] * args.count_stride;
+  for (int i = lane_of(); i < top_k; i += 32) {
+    args.ids[token * top_k + i] = row.ids[i];
+    args.weights[token * top_k + i] = row.weights[i];
+    if (counts != nullptr && row.ids[i] >= 0) atomicAdd(counts + row.ids[i], 1U);
+  }
+}
+
+// A token with bad logits, or none, by a warp.
+__device__ __forceinline__ void refuse_token(const RouteArgs& args, std::int64_t token, bool none) {
+  for (int i = lane_of(); i < args.shape.top_k; i += 32) {
+    args.ids[token * args.shape.top_k + i] = -1;
+    args.weights[token * args.shape.top_k + i] = 0.0F;
+  }
+  if (lane_of() == 0 && !none && args.bad_layer != nullptr)
+    args.bad_layer[token] = min(args.bad_layer[token], args.layer);
+}
+
+// The sum of a row's scores, in every lane: the same bits by whatever warp.
+__device__ __forceinline__ float sum_scores(const RouteArgs& args, const RouteRow& row) {
+  float sum = 0.0F;
+  for (int e = lane_of(); e < args.shape.experts; e += 32) sum += row.scores[e];
+  return warp_sum(sum);
+}
+
+__device__ __forceinline__ void put_score(const RouteArgs& args, RouteRow& row, int expert, float score) {
+  row.scores[expert] = score;
+  row.choice[expert] = score + (args.bias != nullptr ? args.bias[expert] : 0.0F);
+}
+
+// Of one token, by a warp.
+__device__ void route_by_warp(const RouteArgs& args, RouteRow& row, std::int64_t token) {
+  const std::int32_t experts = args.shape.experts;
   const float* const logits = args.logits + token * experts;
-  std::int32_t* const ids = args.ids + token * top_k;
-  float* const weights = args.weights + token * top_k;
   const int lane = lane_of();
   const bool none = args.token_ids != nullptr && args.token_ids[token] < 0;
   float most = -INFINITY;
   bool bad = none;
   for (int e = lane; e < experts; e += 32) {
-    if constexpr (!kLoaded) row.scores[e] = logits[e];
-    const float logit = row.scores[e];
-    bad = bad || !isfinite(logit);
-    most = fmaxf(most, logit);
+    row.scores[e] = logits[e];
+    bad = bad || !isfinite(row.scores[e]);
+    most = fmaxf(most, row.scores[e]);
   }
-  if (__any_sync(~0U, bad ? 1 : 0) != 0) {
-    for (int i = lane; i < top_k; i += 32) {
-      ids[i] = -1;
-      weights[i] = 0.0F;
-    }
-    if (lane == 0 && !none && args.bad_layer != nullptr) args.bad_layer[token] = min(args.bad_layer[token], args.layer);
-    return;
-  }
+  if (__any_sync(~0U, bad ? 1 : 0) != 0) return refuse_token(args, token, none);
   for (int step = 16; step > 0; step /= 2) most = fmaxf(most, __shfl_xor_sync(~0U, most, step));
-  float sum = 0.0F;
-  for (int e = lane; e < experts; e += 32) {
-    row.scores[e] = route_score(args.shape.score, row.scores[e], most);
-    sum += row.scores[e];
-  }
-  const float divisor = args.shape.score == RouteScore::softmax ? warp_sum(sum) : 1.0F;
-  for (int e = lane; e < experts; e += 32) {
-    row.scores[e] /= divisor;
-    row.choice[e] = row.scores[e] + (args.bias != nullptr ? args.bias[e] : 0.0F);
-  }
+  for (int e = lane; e < experts; e += 32) row.scores[e] = route_score(args.shape.score, row.scores[e], most);
+  const float divisor = args.shape.score == RouteScore::softmax ? sum_scores(args, row) : 1.0F;
+  for (int e = lane; e < experts; e += 32) put_score(args, row, e, row.scores[e] / divisor);
   __syncwarp();
   if (args.shape.groups_by != RouteGroups::none && args.shape.groups > 1) keep_best_groups(args, row);
   choose(args, row, token);
   __syncwarp();
-  weigh(args, row, logits);
-  __syncwarp();
-  std::uint32_t* const counts = args.counts == nullptr || args.count_rows[token] < 0
-                                    ? nullptr
-                                    : args.counts + args.count_rows[token] * args.count_stride;
-  for (int i = lane; i < top_k; i += 32) {
-    ids[i] = row.ids[i];
-    weights[i] = row.weights[i];
-    if (counts != nullptr && row.ids[i] >= 0) atomicAdd(counts + row.ids[i], 1U);
+  finish_token(args, row, token);
+}
+
+constexpr int kRouteThreads = kNormThreads;  // of a block that routes a token
+
+// How many experts come before each: a greater choice, of equal ones the lower index. Where threads are as many,
+// several share an expert.
+__device__ __forceinline__ void rank_by_block(const RouteArgs& args, RouteRow& row) {
+  const int experts = args.shape.experts;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int parts = max(1, kRouteThreads / experts);
+  const int share = (experts + parts - 1) / parts;
+  const int part = parts == 1 ? 0 : thread / experts;
+  if (part < parts) {
+    const int begin = part * share;
+    const int end = min(begin + share, experts);
+    for (int e = parts == 1 ? thread : thread % experts; e < experts; e += kRouteThreads) {
+      const float own = row.choice[e] + 0.0F;  // -0 is 0
+      int before = 0;
+#pragma unroll 8
+      for (int other = begin; other < end; ++other) {
+        const float value = row.choice[other];
+        before += value > own || (value == own && other < e) ? 1 : 0;
+      }
+      atomicAdd(&row.ranks[e], before);
+    }
+  }
+  __syncthreads();
+  for (int e = thread; e < experts; e += kRouteThreads) {
+    if (row.ranks[e] < args.shape.top_k) row.ids[row.ranks[e]] = e;
   }
 }
 
-// A warp a token, one in a block: few tokens find all multiprocessors.
-__global__ void __launch_bounds__(32) route(const __grid_constant__ RouteArgs args) {
+// The same by a block, with the same bits. kLoaded: logits are the row's scores.
+template <bool kLoaded>
+__device__ void route_by_block(const RouteArgs& args, RouteRow& row, std::int64_t token) {
+  __shared__ float maxima[kRouteThreads / 32];
+  constexpr int kOwn = kMostRouted / kRouteThreads;
+  const std::int32_t experts = args.shape.experts;
+  const int thread = static_cast<int>(threadIdx.x);
+  const bool none = args.token_ids != nullptr && args.token_ids[token] < 0;
+  float own[kOwn];
+  float most = -INFINITY;
+  bool bad = none;
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    const int e = thread + i * kRouteThreads;
+    if (e >= experts) break;
+    own[i] = kLoaded ? row.scores[e] : args.logits[token * experts + e];
+    row.ranks[e] = 0;
+    bad = bad || !isfinite(own[i]);
+    most = fmaxf(most, own[i]);
+  }
+  for (int i = thread; i < args.shape.top_k; i += kRouteThreads) row.ids[i] = -1;
+  for (int step = 16; step > 0; step /= 2) most = fmaxf(most, __shfl_xor_sync(~0U, most, step));
+  if (thread % 32 == 0) maxima[thread / 32] = most;
+  if (__syncthreads_or(bad ? 1 : 0) != 0) {
+    if (thread < 32) refuse_token(args, token, none);
+    return;
+  }
+#pragma unroll
+  for (const float other : maxima) most = fmaxf(most, other);
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    const int e = thread + i * kRouteThreads;
+    if (e < experts) row.scores[e] = own[i] = route_score(args.shape.score, own[i], most);
+  }
+  float divisor = 1.0F;
+  if (args.shape.score == RouteScore::softmax) {
+    __syncthreads();
+    divisor = sum_scores(args, row);
+    __syncthreads();
+  }
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    const int e = thread + i * kRouteThreads;
+    if (e < experts) put_score(args, row, e, own[i] / divisor);
+  }
+  __syncthreads();
+  if (args.shape.groups_by != RouteGroups::none && args.shape.groups > 1) {
+    if (thread < 32) keep_best_groups(args, row);
+    __syncthreads();
+  }
+  if (args.fixed_ids == nullptr) rank_by_block(args, row);
+  if (thread < 32 && args.fixed_ids != nullptr) choose(args, row, token);
+  __syncthreads();
+  if (thread < 32) finish_token(args, row, token);
+}
+
+// A block a token: few tokens find all multiprocessors.
+__global__ void __launch_bounds__(kRouteThreads) route(const __grid_constant__ RouteArgs args) {
   __shared__ RouteRow row;
   allow_next_grid();
   wait_for_last_grid();
-  route_token<false>(args, row, blockIdx.x);
+  route_by_block<false>(args, row, blockIdx.x);
+}
+// A warp a token, one in a block.
+__global__ void __launch_bounds__(32) route_many(const __grid_constant__ RouteArgs args) {
+  __shared__ RouteRow row;
+  allow_next_grid();
+  wait_for_last_grid();
+  route_by_warp(args, row, blockIdx.x);
 }
 
 // Blocks of a cluster share the logits of a token, each the experts of its warps; then the first one chooses.
-constexpr int kFewThreads = kNormThreads;
+constexpr int kFewThreads = kRouteThreads;
 constexpr int kHeldSteps = 16;              // of the first experts' columns, which are fetched first
 constexpr std::int64_t kMostNormed = 7168;  // columns of a row in shared memory
 
@@ -371,13 +474,14 @@ __global__ void __launch_bounds__(kFewThreads, 1) route_few(const __grid_constan
   }
   // The barrier of a cluster orders what its threads wrote to memory before what they read behind it.
   cluster.sync();
+  if (rank == 0) route_by_block<true>(args, choice, token);
   if (args.norm.x != nullptr) write_row<kBlocks>(args.norm, token, rank, row);
-  if (rank == 0 && threadIdx.x < 32) route_token<true>(args, choice, token);
 }
 
 // Tokens up to which each has a cluster.
 constexpr std::int64_t kHurriedTokens = 2;  // whose clusters are twice as large
 constexpr std::int64_t kAloneTokens = 16;
+constexpr std::int64_t kManyTokens = 512;  // from which on a warp takes a token
 
 template <int kBlocks, int kExperts>
 cudaError_t launch_few(const RouteArgs& args, cudaStream_t stream) {
@@ -414,7 +518,9 @@ int launch(const RouteArgs& args, std::byte* workspace, cudaStream_t stream) {
   if (args.x != nullptr) {
     if (const int error = launch_router(args, stream); error != cudaSuccess) return error;
   }
-  return launch_grid(route, {.grid = dim3(grid_of(args.tokens)), .threads = 32}, stream, args);
+  return args.tokens <= kManyTokens
+             ? launch_grid(route, {.grid = dim3(grid_of(args.tokens)), .threads = kRouteThreads}, stream, args)
+             : launch_grid(route_many, {.grid = dim3(grid_of(args.tokens)), .threads = 32}, stream, args);
 }
 
 }  // namespace moracle::cuda
