@@ -19,6 +19,9 @@ constexpr int kMostWarps = kMostThreads / 32;
 constexpr int kRows = 2;  // of a warp
 constexpr int kMostShares = 4;
 constexpr int kWantedWarps = 2112;  // 16 for each of 132 multiprocessors
+// Of one token that all multiprocessors have registers for at once.
+template <bool kScaled>
+constexpr int kResidentWarps = (kScaled ? 20 : 28) * 132;
 constexpr int kStagedBytes = 40 * 1024;
 constexpr int kMostTokens = 8;  // of a block
 constexpr int kFewRows = 8;     // of all matrices, whose blocks have a token each
@@ -342,7 +345,7 @@ void launch_tokens(const LinearArgs& linear, const FormedInputs& inputs, cudaStr
   for (int part = 0; part < linear.count; ++part) teams += (linear.parts[part].matrix.rows + kRows - 1) / kRows;
   const int pieces = first.padded / P::kColumns;
   int shares = 1;
-  while (shares < kMostShares && teams * shares < kWantedWarps && pieces >= 64 * shares) shares *= 2;
+  while (shares < kMostShares && 2 * shares * teams <= kResidentWarps<P::kScaled> && pieces >= 64 * shares) shares *= 2;
   const int warps = teams * shares < 2 * kWantedWarps ? kMostWarps / 2 : kMostWarps;
   constexpr int kColumnBytes = kTokens * 16 / P::kStep;
   const int staged = std::min(first.padded, kStagedBytes / kColumnBytes / 512 * 512);
