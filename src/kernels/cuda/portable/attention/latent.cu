@@ -3,6 +3,7 @@
 // transposed, values of the second.
 #include "kernels/cuda/common/arithmetic.h"
 #include "kernels/cuda/common/attention/splits.cuh"
+#include "kernels/cuda/common/grid.cuh"
 #include "kernels/cuda/common/launch.h"
 #include "kernels/cuda/common/mma.cuh"
 #include "kernels/cuda/common/ops/block.cuh"
@@ -52,6 +53,8 @@ __device__ void quantize(const InputQuant& input, float* row, int rank) {
 
 __global__ void __launch_bounds__(kThreads)
     append_latents(const __grid_constant__ LatentAttentionArgs args, std::int32_t* counters) {
+  allow_next_grid();
+  wait_for_last_grid();
   __shared__ float row[kMostRank];
   __shared__ Place place;
   const LatentAttentionShape& shape = args.shape;
@@ -108,6 +111,7 @@ struct HeadForm {
 template <bool kTiles>
 __global__ void __launch_bounds__(HeadForm<kTiles>::kThreads, kTiles ? 3 : 1)
     absorb_keys(const __grid_constant__ LatentAttentionArgs args, const Chunk chunk) {
+  allow_next_grid();
   using Form = HeadForm<kTiles>;
   const LatentAttentionShape& shape = args.shape;
   const auto width = static_cast<int>(latent_row(shape));
@@ -135,6 +139,7 @@ __global__ void __launch_bounds__(HeadForm<kTiles>::kThreads, kTiles ? 3 : 1)
 template <bool kTiles>
 __global__ void __launch_bounds__(HeadForm<kTiles>::kThreads, kTiles ? 3 : 1)
     project_values(const __grid_constant__ LatentAttentionArgs args, const Chunk chunk) {
+  allow_next_grid();
   const LatentAttentionShape& shape = args.shape;
   const std::int64_t head = blockIdx.y;
   float* const out = args.out + chunk.first * shape.heads * shape.v_head_dim;
@@ -145,6 +150,8 @@ __global__ void __launch_bounds__(HeadForm<kTiles>::kThreads, kTiles ? 3 : 1)
                              });
 }
 
+// Products of heads and attention do not start early: the blocks of such a grid would lie on the few multiprocessors
+// that the one before leaves free.
 using HeadKernel = void (*)(LatentAttentionArgs, Chunk);
 template <bool kTiles>
 cudaError_t launch_heads(HeadKernel kernel, const LatentAttentionArgs& args, const Chunk& chunk, std::int64_t columns,
@@ -158,8 +165,8 @@ cudaError_t launch_heads(HeadKernel kernel, const LatentAttentionArgs& args, con
   }
   const dim3 grid(grid_of(columns, Form::kColumns), static_cast<unsigned>(args.shape.heads),
                   grid_of(chunk.count, Form::kTokens));
-  kernel<<<grid, Form::kThreads, Form::kBytes, stream>>>(args, chunk);
-  return cudaGetLastError();
+  return launch_grid(kernel, {.grid = grid, .threads = Form::kThreads, .shared = Form::kBytes, .early = false}, stream,
+                     args, chunk);
 }
 
 // Whether tiles take what is there, 16 bytes at a time; few tokens are done sooner without. The rank is a multiple of
@@ -385,6 +392,7 @@ __device__ void each_sum(const Sums& sums, int heads, int rank, const Write& wri
 __global__ void __launch_bounds__(kThreads)
     attend_latents(const __grid_constant__ LatentAttentionArgs args, const Chunk chunk, const SplitWork work,
                    std::byte* workspace) {
+  allow_next_grid();
   extern __shared__ uint4 shared[];
   __shared__ float totals[kHeads];
   const LatentAttentionShape& shape = args.shape;
@@ -397,6 +405,8 @@ __global__ void __launch_bounds__(kThreads)
   // Tokens that stand beside others of their sequence are not split.
   Sections sections = sections_of(place.position, 0, kKvBlock, kLatentSplits);
   if (span.count != 1) sections.splits = 1;
+  // A split a block: what a split leaves is as large as a page.
+  if (args.batch_invariant == 0) sections.splits = min(sections.splits, static_cast<int>(gridDim.z));
   const bool split = sections.splits > 1;
   if (static_cast<int>(blockIdx.z) >= sections.splits) return;
   const Stages stages(shared, shape);
@@ -462,8 +472,8 @@ int launch(const LatentAttentionArgs& args, std::byte* workspace, cudaStream_t s
   if (args.tokens == 0) return cudaSuccess;
   const LatentAttentionShape& shape = args.shape;
   const LatentWork work = LatentWork::lay_out(args);
-  append_latents<<<grid_of(args.tokens), kThreads, 0, stream>>>(
-      args, reinterpret_cast<std::int32_t*>(workspace + work.splits.counters));
+  launch_grid(append_latents, {.grid = dim3(grid_of(args.tokens)), .threads = kThreads}, stream, args,
+              reinterpret_cast<std::int32_t*>(workspace + work.splits.counters));
   const auto bytes = static_cast<std::size_t>(Stages::bytes(shape));
   if (const cudaError_t error =
           cudaFuncSetAttribute(attend_latents, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
@@ -481,9 +491,13 @@ int launch(const LatentAttentionArgs& args, std::byte* workspace, cudaStream_t s
     cudaError_t error = tiles ? launch_heads<true>(absorb_keys<true>, args, chunk, shape.kv_lora_rank, stream)
                               : launch_heads<false>(absorb_keys<false>, args, chunk, shape.kv_lora_rank, stream);
     if (error != cudaSuccess) return error;
-    const int shares = blocks_for_splits(chunk.count * head_tiles, kLatentSplits, 2 * multiprocessors);
-    attend_latents<<<dim3(grid_of(chunk.count), head_tiles, static_cast<unsigned>(shares)), kThreads, bytes, stream>>>(
-        args, chunk, work.splits, workspace);
+    const int shares = blocks_for_splits(chunk.count * head_tiles, kLatentSplits, multiprocessors);
+    launch_grid(attend_latents,
+                {.grid = dim3(grid_of(chunk.count), head_tiles, static_cast<unsigned>(shares)),
+                 .threads = kThreads,
+                 .shared = bytes,
+                 .early = false},
+                stream, args, chunk, work.splits, workspace);
     error = tiles ? launch_heads<true>(project_values<true>, args, chunk, shape.v_head_dim, stream)
                   : launch_heads<false>(project_values<false>, args, chunk, shape.v_head_dim, stream);
     if (error != cudaSuccess) return error;

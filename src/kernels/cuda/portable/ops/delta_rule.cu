@@ -1,6 +1,7 @@
 // The gated delta rule: a causal convolution, then a recurrence, whose tokens are taken one after the other here, and
 // 64 at a time in delta_chunks.cu. A head's state is [value_dim, key_dim].
 #include "kernels/cuda/common/arithmetic.h"
+#include "kernels/cuda/common/grid.cuh"
 #include "kernels/cuda/common/launch.h"
 #include "kernels/cuda/common/layout.h"
 #include "kernels/cuda/common/mma.cuh"
@@ -25,6 +26,8 @@ __device__ int own_channel() {
 
 // Rows of key heads to separate rows. Blocks (token, key head).
 __global__ void __launch_bounds__(kThreads) ungroup(const __grid_constant__ DeltaRuleArgs args) {
+  allow_next_grid();
+  wait_for_last_grid();
   const DeltaNetShape& shape = args.shape;
   const std::int64_t token = blockIdx.x;
   const std::int64_t head = blockIdx.y;
@@ -70,6 +73,8 @@ constexpr int kRun = 4;  // tokens of a block, whose inputs mostly are the same
 // Blocks (run of tokens, channels).
 template <int kWide>
 __global__ void __launch_bounds__(kThreads) convolve(const __grid_constant__ DeltaRuleArgs args) {
+  allow_next_grid();
+  wait_for_last_grid();
   __shared__ std::int32_t spans[kRun];  // -1: no sequence has the token
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kRun;
   if (threadIdx.x < kRun) spans[threadIdx.x] = -1;
@@ -110,9 +115,10 @@ __global__ void __launch_bounds__(kThreads) convolve(const __grid_constant__ Del
 
 template <int kWide>
 void launch_convolution(const DeltaRuleArgs& args, cudaStream_t stream) {
-  convolve<kWide>
-      <<<dim3(grid_of(args.tokens, kRun), grid_of(args.shape.channels(), kThreads * kWide)), kThreads, 0, stream>>>(
-          args);
+  launch_grid(
+      convolve<kWide>,
+      {.grid = dim3(grid_of(args.tokens, kRun), grid_of(args.shape.channels(), kThreads * kWide)), .threads = kThreads},
+      stream, args);
 }
 bool has_whole_channels(const DeltaRuleArgs& args) {
   const auto whole = [](const void* at) { return reinterpret_cast<std::uintptr_t>(at) % 16 == 0; };
@@ -123,6 +129,8 @@ bool has_whole_channels(const DeltaRuleArgs& args) {
 // The last inputs of the convolution become its state. Blocks (sequence, channels); a thread takes a channel from the
 // oldest on, so that both blocks may be one.
 __global__ void __launch_bounds__(kThreads) keep_inputs(const __grid_constant__ DeltaRuleArgs args) {
+  allow_next_grid();
+  wait_for_last_grid();
   const RecurrentSpan span = args.spans[blockIdx.x];
   const int channel = own_channel();
   if (span.count == 0 || channel >= args.shape.channels()) return;
@@ -135,6 +143,8 @@ __global__ void __launch_bounds__(kThreads) keep_inputs(const __grid_constant__ 
 // Step sizes and decays of every value head; q and k of length 1, q also times key_dim^-0.5. Blocks are tokens.
 __global__ void __launch_bounds__(kThreads)
     prepare_heads(const __grid_constant__ DeltaRuleArgs args, float* beta, float* decay, float* log_decay) {
+  allow_next_grid();
+  wait_for_last_grid();
   const DeltaNetShape& shape = args.shape;
   const std::int64_t token = blockIdx.x;
   const auto heads = static_cast<int>(shape.value_heads);
@@ -238,6 +248,8 @@ __device__ void copy_inputs(const DeltaRuleArgs& args, const DeltaWork& work, co
 template <int kDim>
 __global__ void __launch_bounds__(kStateThreads, 4)
     recur(const __grid_constant__ DeltaRuleArgs args, const DeltaWork work, const std::byte* workspace, bool chunked) {
+  allow_next_grid();
+  wait_for_last_grid();
   extern __shared__ uint4 memory[];
   auto* const inputs = reinterpret_cast<TokenInputs<kDim>*>(memory);
   const DeltaNetShape& shape = args.shape;
@@ -319,12 +331,15 @@ int launch_recur(const DeltaRuleArgs& args, const DeltaWork& work, const std::by
       error != cudaSuccess)
     return error;
   const dim3 grid(grid_of(shape.value_dim, kColumns), grid_of(shape.value_heads), grid_of(args.span_count));
-  recur<kDim><<<grid, kStateThreads, kBytes, stream>>>(args, work, workspace, chunked);
+  launch_grid(recur<kDim>, {.grid = grid, .threads = kStateThreads, .shared = kBytes}, stream, args, work, workspace,
+              chunked);
   return cudaGetLastError();
 }
 
 // A warp takes a value head of a token.
 __global__ void __launch_bounds__(kThreads) norm_and_gate(const __grid_constant__ DeltaRuleArgs args) {
+  allow_next_grid();
+  wait_for_last_grid();
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * (kThreads / 32) + threadIdx.x / 32;
   if (row >= args.tokens * args.shape.value_heads) return;
   const auto dim = static_cast<int>(args.shape.value_dim);
@@ -351,17 +366,20 @@ int launch(const DeltaRuleArgs& args, std::byte* workspace, cudaStream_t stream)
   const unsigned tokens = grid_of(args.tokens);
   const unsigned spans = grid_of(args.span_count);
   const unsigned channels = grid_of(shape.channels(), kThreads);
-  if (shape.grouped) ungroup<<<dim3(tokens, grid_of(shape.key_heads)), kThreads, 0, stream>>>(args);
+  if (shape.grouped)
+    launch_grid(ungroup, {.grid = dim3(tokens, grid_of(shape.key_heads)), .threads = kThreads}, stream, args);
   has_whole_channels(args) ? launch_convolution<4>(args, stream) : launch_convolution<1>(args, stream);
-  keep_inputs<<<dim3(spans, channels), kThreads, 0, stream>>>(args);
+  launch_grid(keep_inputs, {.grid = dim3(spans, channels), .threads = kThreads}, stream, args);
   auto* const log_decay = reinterpret_cast<float*>(workspace + work.log_decay);
-  prepare_heads<<<tokens, kThreads, 0, stream>>>(args, beta, decay, log_decay);
+  launch_grid(prepare_heads, {.grid = dim3(tokens), .threads = kThreads}, stream, args, beta, decay, log_decay);
   const bool chunked = has_delta_chunks(args);
   int error = shape.key_dim <= 128 ? launch_recur<128>(args, work, workspace, chunked, stream)
                                    : launch_recur<kMostKeyDim>(args, work, workspace, chunked, stream);
   if (error == cudaSuccess && chunked) error = launch_delta_chunks(args, work, workspace, stream);
   if (error != cudaSuccess) return error;
-  norm_and_gate<<<grid_of(args.tokens * shape.value_heads, kThreads / 32), kThreads, 0, stream>>>(args);
+  launch_grid(norm_and_gate,
+              {.grid = dim3(grid_of(args.tokens * shape.value_heads, kThreads / 32)), .threads = kThreads}, stream,
+              args);
   return cudaGetLastError();
 }
 

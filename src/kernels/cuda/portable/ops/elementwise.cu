@@ -34,6 +34,8 @@ __device__ float element(const PackArgs& pack, const std::uint8_t* line, int k, 
 }
 
 __global__ void __launch_bounds__(kThreads) embed(const __grid_constant__ EmbedArgs args) {
+  allow_next_grid();
+  wait_for_last_grid();
   const std::int64_t token = blockIdx.x;
   const std::int64_t row = args.ids[token];
   const MatrixArgs& matrix = args.matrix;
@@ -112,11 +114,15 @@ __device__ std::int64_t own_index() {
 }
 
 __global__ void __launch_bounds__(kThreads) add(const __grid_constant__ AddArgs args) {
+  allow_next_grid();
+  wait_for_last_grid();
   const std::int64_t at = own_index();
   if (at < args.count) args.sum[at] += args.x[at];
 }
 
 __global__ void __launch_bounds__(kThreads) add_gated(const __grid_constant__ AddGatedArgs args) {
+  allow_next_grid();
+  wait_for_last_grid();
   const std::int64_t at = own_index();
   if (at >= args.rows * args.cols) return;
   const float gated = args.x[at] * sigmoid(args.gate[at / args.cols]);
@@ -168,18 +174,24 @@ __device__ float activate(const ActivationSpec& spec, float gate, float up) {
 }
 
 __global__ void __launch_bounds__(kThreads) gated_activation(const __grid_constant__ GatedArgs args) {
+  allow_next_grid();
+  wait_for_last_grid();
   cudaTriggerProgrammaticLaunchCompletion();
   const std::int64_t at = own_index();
   if (at < args.count) args.out[at] = activate(args.activation, args.gate[at], args.up[at]);
 }
 
 __global__ void __launch_bounds__(kThreads) gather(const __grid_constant__ GatherArgs args) {
+  allow_next_grid();
+  wait_for_last_grid();
   const std::int64_t row = blockIdx.x;
   const float* const from = args.from + args.index[row] * args.cols;
   for (std::int64_t k = threadIdx.x; k < args.cols; k += kThreads) args.to[row * args.cols + k] = from[k];
 }
 
 __global__ void __launch_bounds__(kThreads) rope_table(const __grid_constant__ RopeTableArgs args) {
+  allow_next_grid();
+  wait_for_last_grid();
   const std::int64_t at = own_index();
   if (at >= args.tokens * args.half) return;
   const float angle = static_cast<float>(args.positions[at / args.half]) * args.inv_freq[at % args.half];
@@ -195,7 +207,7 @@ __global__ void __launch_bounds__(kThreads) rope_table(const __grid_constant__ R
 }  // namespace
 
 int launch(const EmbedArgs& args, std::byte* /*workspace*/, cudaStream_t stream) {
-  if (args.tokens > 0) embed<<<grid_of(args.tokens), kThreads, 0, stream>>>(args);
+  if (args.tokens > 0) launch_grid(embed, {.grid = dim3(grid_of(args.tokens)), .threads = kThreads}, stream, args);
   return cudaGetLastError();
 }
 
@@ -208,28 +220,32 @@ int launch(const AddNormArgs& args, std::byte* /*workspace*/, cudaStream_t strea
 }
 
 int launch(const AddArgs& args, std::byte* /*workspace*/, cudaStream_t stream) {
-  if (args.count > 0) add<<<grid_of(args.count, kThreads), kThreads, 0, stream>>>(args);
+  if (args.count > 0)
+    launch_grid(add, {.grid = dim3(grid_of(args.count, kThreads)), .threads = kThreads}, stream, args);
   return cudaGetLastError();
 }
 
 int launch(const AddGatedArgs& args, std::byte* /*workspace*/, cudaStream_t stream) {
-  if (args.rows > 0) add_gated<<<grid_of(args.rows * args.cols, kThreads), kThreads, 0, stream>>>(args);
+  if (args.rows > 0)
+    launch_grid(add_gated, {.grid = dim3(grid_of(args.rows * args.cols, kThreads)), .threads = kThreads}, stream, args);
   return cudaGetLastError();
 }
 
 int launch(const GatedArgs& args, std::byte* /*workspace*/, cudaStream_t stream) {
-  if (args.count > 0) gated_activation<<<grid_of(args.count, kThreads), kThreads, 0, stream>>>(args);
+  if (args.count > 0)
+    launch_grid(gated_activation, {.grid = dim3(grid_of(args.count, kThreads)), .threads = kThreads}, stream, args);
   return cudaGetLastError();
 }
 
 int launch(const GatherArgs& args, std::byte* /*workspace*/, cudaStream_t stream) {
-  if (args.rows > 0) gather<<<grid_of(args.rows), kThreads, 0, stream>>>(args);
+  if (args.rows > 0) launch_grid(gather, {.grid = dim3(grid_of(args.rows)), .threads = kThreads}, stream, args);
   return cudaGetLastError();
 }
 
 int launch(const RopeTableArgs& args, std::byte* /*workspace*/, cudaStream_t stream) {
   if (args.tokens * args.half > 0)
-    rope_table<<<grid_of(args.tokens * args.half, kThreads), kThreads, 0, stream>>>(args);
+    launch_grid(rope_table, {.grid = dim3(grid_of(args.tokens * args.half, kThreads)), .threads = kThreads}, stream,
+                args);
   return cudaGetLastError();
 }
 

@@ -4,7 +4,9 @@
 
 #include <limits>
 
+#include "kernels/cuda/common/grid.cuh"
 #include "kernels/cuda/common/launch.h"
+#include "kernels/cuda/common/mma.cuh"
 #include "kernels/cuda/common/tile_layout.h"
 #include "kernels/cuda/sm90/prefill/inputs.cuh"
 #include "kernels/cuda/sm90/prefill/launch.cuh"
@@ -134,6 +136,8 @@ __device__ __forceinline__ void form_rows(const StreamedExpertsArgs& args, const
 __global__ void __launch_bounds__(kListThreads)
     prepare_few(const __grid_constant__ StreamedExpertsArgs args, const __grid_constant__ QuantizeArgs inputs,
                 int most_rows) {
+  allow_next_grid();
+  wait_for_last_grid();
   if (blockIdx.x > 0) return form_rows<false>(args, inputs, static_cast<int>(blockIdx.x) - 1);
   __shared__ int counts[kDecodeExperts];
   const int e = static_cast<int>(threadIdx.x);
@@ -186,6 +190,8 @@ __global__ void __launch_bounds__(kListThreads) place_pairs(const __grid_constan
 
 // A block a token, a thread eight columns: its choices in their order.
 __global__ void __launch_bounds__(kThreads) add_choices(const __grid_constant__ StreamedExpertsArgs args) {
+  allow_next_grid();
+  wait_for_last_grid();
   const std::int64_t token = blockIdx.x;
   const int columns = args.routed.down.rows;
   const auto* const rows = reinterpret_cast<const uint4*>(args.y);
@@ -322,7 +328,8 @@ int launch_grouped(const StreamedExpertsArgs& args, cudaStream_t stream) {
                       .scales = scaled ? args.x_scales : nullptr};
   const int rows = by_pair ? 0 : args.routed.tokens;
   if (pairs <= kFewPairs) {
-    prepare_few<<<static_cast<unsigned>(1 + rows), kListThreads, 0, stream>>>(args, inputs, most_rows);
+    launch_grid(prepare_few, {.grid = dim3(static_cast<unsigned>(1 + rows)), .threads = kListThreads}, stream, args,
+                inputs, most_rows);
   } else {
     constexpr int kRowsOfBlock = kListThreads / 32;
     if (plain || rows < kManyRows) {
@@ -368,7 +375,8 @@ int launch_grouped(const StreamedExpertsArgs& args, cudaStream_t stream) {
   if (const int error = launch_products(args.routed.pack.records, operand, products, blocks, stream);
       error != cudaSuccess)
     return error;
-  add_choices<<<static_cast<unsigned>(args.routed.tokens), kThreads, 0, stream>>>(args);
+  launch_grid(add_choices, {.grid = dim3(static_cast<unsigned>(args.routed.tokens)), .threads = kThreads}, stream,
+              args);
   return cudaGetLastError();
 }
 
