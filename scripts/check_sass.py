@@ -38,7 +38,7 @@ GROUP_KERNELS = {  # of bf16: further instructions
     "attend_products": ("LDGSTS.*", "USETMAXREG.DEALLOC*", "USETMAXREG.TRY_ALLOC*"),
 }
 TF32_PRODUCT = "HMMA.1688.F32.TF32"
-TF32_KERNELS = ("form_chunks", "walk_chunks", "absorb_keys<true>", "project_values<true>")
+TF32_KERNELS = ("router_products", "form_chunks", "walk_chunks", "absorb_keys<true>", "project_values<true>")
 F16_KINDS, F16_PRODUCT = ("mxfp4_row",), "HMMA.16816.F32"  # RecordForm::nibbles
 
 FUNCTION = re.compile(r"\s*Function : (\S+)")

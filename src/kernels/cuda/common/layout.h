@@ -5,9 +5,8 @@
 // the fragments of both products are 16 bytes in a row, and half a block is in one piece. Latents are [64, latent_row].
 // Behind a key's or a latent's numbers are zeros; the rows of values that are beyond head_dim hold anything.
 //
-// A sequence of one token is attended to in sections of kSectionPositions, counted from position 0. Section s of those
-// that the token sees belongs to split s % splits; splits are merged in their order. Neither depends on other
-// sequences.
+// A sequence of one token is attended to in sections of kSectionPositions, counted from position 0, which the blocks of
+// a cluster take in turns. How many blocks there are follows the number of sequences, unless one order is asked for.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +20,7 @@
 namespace moracle::cuda {
 
 inline constexpr std::int64_t kSectionPositions = 128;
-inline constexpr std::int64_t kSplits = 16;  // of grouped queries, which the blocks of a cluster share
+inline constexpr std::int64_t kSplits = 16;  // of grouped queries: blocks of a cluster at most
 inline constexpr std::int64_t kLatentSplits = 16;
 // Sequences whose splits are in the workspace at a time.
 inline constexpr std::int64_t kSplitSpans = 64;
