@@ -36,6 +36,7 @@ class DeviceOps final : public Ops {
   [[nodiscard]] std::size_t workspace(const LatentAttentionArgs& args, int) const override { return size(args); }
   [[nodiscard]] std::size_t workspace(const DeltaRuleArgs& args, int) const override { return size(args); }
   [[nodiscard]] std::size_t workspace(const SampleArgs& args, int) const override { return size(args); }
+  [[nodiscard]] std::size_t workspace(const IndexArgs& args, int) const override { return size(args); }
 
 #define MORACLE_OPERATION(name, Args)                                                           \
   void name(const RunContext& context, const Args& args) const override {                       \
