@@ -109,7 +109,8 @@ TEST_P(ExpertPoolTest, OneSlotGivesTheSameBits) {
   ASSERT_EQ(wanted.size(), found.size());
   for (std::size_t i = 0; i < wanted.size(); ++i) EXPECT_TRUE(same_bits(wanted[i], found[i])) << i;
   const auto slots = least.model->expert_slots();
-  ASSERT_TRUE(slots);
+  EXPECT_EQ(slots.has_value(), whole.model->info().experts > 0);
+  if (!slots) return;
   EXPECT_EQ(slots->reads, slots->uses - slots->hits);
   EXPECT_GT(slots->reads, 0U);
   EXPECT_EQ(slots->failures, 0U);
