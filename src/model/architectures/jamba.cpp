@@ -100,8 +100,6 @@ Result<> finish(const ModelConfig& config, const TensorClaims& /*claims*/, const
     LayerSpec& layer = spec.layers[l];
     if (!attention.has(l)) layer.mixer = mamba(layer.path + ".mamba", settings.common, sizes);
   }
-  std::string& norm = spec.final_norm.path;
-  norm.replace(norm.size() - std::string_view("norm").size(), std::string::npos, "final_layernorm");
   return Ok{};
 }
 
@@ -118,6 +116,7 @@ constexpr Architecture kJamba{
                .max_positions = 262144,
                .norm_eps = 1e-6},
     .norms = {.post = ".pre_ff_layernorm"},
+    .final_norm = "final_layernorm",
     .attention = {.bias = {{}, false}, .windows = Windows::none},
     .rope = {.by_hook = true},
     .router = {.experts = {{"num_experts", "num_local_experts"}, 16},

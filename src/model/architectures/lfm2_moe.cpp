@@ -63,8 +63,6 @@ Result<> finish(const ModelConfig& config, const TensorClaims& claims, const Mod
     moe.routing.sum_floor = 1e-6F;
     if (!biased) moe.correction_bias.clear();
   }
-  std::string& norm = spec.final_norm.path;
-  norm.insert(norm.size() - std::string_view("norm").size(), "embedding_");
   return Ok{};
 }
 
@@ -83,6 +81,7 @@ constexpr Architecture kLfm2Moe{
                .tied = true},
     .norm_eps = "norm_eps",
     .norms = {.input = ".operator_norm", .post = ".ffn_norm"},
+    .final_norm = "embedding_norm",
     .attention = {.bias = {{}, false}, .qk_norm = QkNorm::heads, .qk_names = {".q_layernorm", ".k_layernorm"}},
     .rope = {.theta = 1e6},
     .router = {.scores = Scores::sigmoid,

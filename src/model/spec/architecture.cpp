@@ -206,6 +206,7 @@ Result<ModelSpec> describe(const Architecture& row, const ModelConfig& config, c
   MORACLE_ASSIGN(const ModelSettings s, read_settings(row, config));
   const std::string root = find_root(claims);
   ModelSpec spec = common_spec(config, s.common, claims, root);
+  spec.final_norm = norm_spec(root + std::string(row.final_norm), s.common.hidden, s.common.norm_eps);
   spec.final_norm.one_plus = row.zero_centred_norms;
   spec.final_norm.centred = spec.final_norm.bias = row.norms.centred;
   spec.multipliers = s.multipliers;

@@ -193,7 +193,8 @@ struct Architecture {
   std::string_view norm_eps{};       // key that stands in for rms_norm_eps
   bool zero_centred_norms = false;   // y = (1 + w) x / rms outside of attention
   LayerNorms norms{};
-  bool parallel = false;  // the feed-forward reads what the mixer reads
+  std::string_view final_norm = "norm";  // below the layers' root
+  bool parallel = false;                 // the feed-forward reads what the mixer reads
   MultiplierRow multipliers{};
   AttentionRow attention{};
   std::optional<LatentRow> latent{};

@@ -83,7 +83,6 @@ ModelSpec common_spec(const ModelConfig& config, const CommonConfig& common, con
   spec.dtype = common.dtype;
   spec.embedding = {.path = root + "embed_tokens", .out = common.vocabulary, .in = common.hidden};
   spec.head = {.path = find_head(config, common, claims, root), .out = common.vocabulary, .in = common.hidden};
-  spec.final_norm = norm_spec(root + "norm", common.hidden, common.norm_eps);
   return spec;
 }
 
