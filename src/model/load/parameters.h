@@ -105,6 +105,13 @@ Result<> visit_parameters(Visitor& visitor, Spec& spec, Attention::Parts& parts)
   return visitor.columns(spec.o, parts.o, shape.out_width());
 }
 
+// A tap for each of `kernel` tokens and each channel, of the convolution at `path`.
+template <class Visitor>
+Result<> visit_taps(Visitor& visitor, const std::string& path, std::int64_t channels, std::int64_t kernel,
+                    DeviceArray<float>& part) {
+  return visitor.tensor(path, path + ".weight", "convolution", {channels, 1, kernel}, ArrayForm::transposed, part);
+}
+
 template <class Visitor, SpecOf<DeltaNetSpec> Spec>
 Result<> visit_parameters(Visitor& visitor, Spec& spec, DeltaNet::Parts& parts) {
   auto& shape = spec.shape;
@@ -116,8 +123,7 @@ Result<> visit_parameters(Visitor& visitor, Spec& spec, DeltaNet::Parts& parts) 
   if (!shape.grouped) MORACLE_TRY(visitor.rows(spec.z, parts.z, values));
   MORACLE_TRY(visitor.rows(spec.b, parts.b, shape.grouped ? 2 * shape.value_heads : shape.value_heads));
   if (!shape.grouped) MORACLE_TRY(visitor.rows(spec.a, parts.a, shape.value_heads));
-  MORACLE_TRY(visitor.tensor(spec.conv, spec.conv + ".weight", "convolution", {channels, 1, shape.kernel},
-                             ArrayForm::transposed, parts.taps));
+  MORACLE_TRY(visit_taps(visitor, spec.conv, channels, shape.kernel, parts.taps));
   MORACLE_TRY(
       visitor.tensor(spec.a_log, spec.a_log, "recurrence", {shape.value_heads}, ArrayForm::exponential, parts.rate));
   MORACLE_TRY(
@@ -128,8 +134,7 @@ Result<> visit_parameters(Visitor& visitor, Spec& spec, DeltaNet::Parts& parts) 
 
 template <class Visitor>
 Result<> visit_taps(Visitor& visitor, const TapsSpec& spec, std::int64_t channels, std::int64_t kernel, Taps& parts) {
-  MORACLE_TRY(visitor.tensor(spec.path, spec.path + ".weight", "convolution", {channels, 1, kernel},
-                             ArrayForm::transposed, parts.weight));
+  MORACLE_TRY(visit_taps(visitor, spec.path, channels, kernel, parts.weight));
   if (!spec.bias) return Ok{};
   const std::string bias = spec.path + ".bias";
   return visitor.tensor(bias, bias, "convolution", {channels}, ArrayForm::stored, parts.bias);
