@@ -44,14 +44,7 @@ Result<RanksVerdict> compare_ranks(const CanonicalExperts& whole, const Problem&
   const PackOptions how{.pool = pool, .activation = problem.activation};
   const LayerInput input = spread_input(whole, tokens, problem.top_k, seed);
   MORACLE_ASSIGN(LayerRunner runner, LayerRunner::pack(*reference, whole, how));
-  MORACLE_TRY(runner.reserve(input.tokens, input.top_k));
-  const auto run_whole = [&](const LayerInput& asked) -> Result<std::vector<float>> {
-    std::vector<float> out(narrow<std::size_t>(input.tokens * whole.hidden));
-    runner.run(asked.view(), out.data());
-    MORACLE_TRY(runner.status());
-    return out;
-  };
-  MORACLE_ASSIGN(const std::vector<float> expected, run_whole(input));
+  MORACLE_ASSIGN(const std::vector<float> expected, run_packed(runner, input));
 
   RanksVerdict verdict{.bound = bound_of(whole.scheme, ranks)};
   std::vector<float> sum(expected.size());
@@ -66,7 +59,7 @@ Result<RanksVerdict> compare_ranks(const CanonicalExperts& whole, const Problem&
       MORACLE_ASSIGN(const std::vector<float> part, run_layer(*reference, share, own, how));
       for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
       if (ranks.tp > 1) continue;
-      MORACLE_ASSIGN(const std::vector<float> alone, run_whole(input_of(input, first, count, false)));
+      MORACLE_ASSIGN(const std::vector<float> alone, run_packed(runner, input_of(input, first, count, false)));
       verdict.same_bits = verdict.same_bits && part == alone;
     }
   }

@@ -23,14 +23,18 @@ LayerInput spread_input(const CanonicalExperts& experts, std::int64_t tokens, st
   return input;
 }
 
-Result<std::vector<float>> run_layer(const KernelCard& card, const CanonicalExperts& experts, const LayerInput& input,
-                                     const PackOptions& how) {
-  MORACLE_ASSIGN(LayerRunner runner, LayerRunner::pack(card, experts, how));
+Result<std::vector<float>> run_packed(LayerRunner& runner, const LayerInput& input) {
   MORACLE_TRY(runner.reserve(input.tokens, input.top_k));
-  std::vector<float> out(static_cast<std::size_t>(input.tokens * experts.hidden));
+  std::vector<float> out(static_cast<std::size_t>(input.tokens * input.hidden));
   runner.run(input.view(), out.data());
   MORACLE_TRY(runner.status());
   return out;
+}
+
+Result<std::vector<float>> run_layer(const KernelCard& card, const CanonicalExperts& experts, const LayerInput& input,
+                                     const PackOptions& how) {
+  MORACLE_ASSIGN(LayerRunner runner, LayerRunner::pack(card, experts, how));
+  return run_packed(runner, input);
 }
 
 }  // namespace moracle

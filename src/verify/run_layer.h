@@ -15,6 +15,9 @@ namespace moracle {
 [[nodiscard]] LayerInput spread_input(const CanonicalExperts& experts, std::int64_t tokens, std::int64_t top_k,
                                       std::uint64_t seed);
 
+// Runs once: [tokens, hidden]. Errors: "memory.allocate", those of the device.
+Result<std::vector<float>> run_packed(LayerRunner& runner, const LayerInput& input);
+
 // Packs with the card's implementation and runs once: [tokens, hidden]. Errors: those of packing, "memory.allocate".
 Result<std::vector<float>> run_layer(const KernelCard& card, const CanonicalExperts& experts, const LayerInput& input,
                                      const PackOptions& how);
