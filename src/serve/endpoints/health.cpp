@@ -12,26 +12,18 @@ HttpReply red(const ServiceState& state, const Json& json) {
   return reply;
 }
 
-// Seconds without a step where the engine has work and takes none, or 0.
-double stalled(const ServiceState& state) {
-  const ServedModel* const model = state.model();
-  const double seconds = model == nullptr ? 0 : model->engine->status().stalled_s;
-  return seconds > state.options.stall_s ? seconds : 0;
-}
-
-HttpReply health(ServiceState& state, const HttpRequest& /*request*/) {
-  if (state.model() == nullptr) return red(state, {{"status", "loading"}, {"progress", state.progress.load()}});
-  if (const double seconds = stalled(state); seconds > 0)
-    return red(state, {{"status", "stalled"}, {"seconds", seconds}});
-  if (state.draining) return red(state, {{"status", "draining"}});
-  return json_reply({{"status", "ok"}});
-}
-
 // A server that loads or drains lives; a supervisor that ended it would end what it waits for.
 HttpReply live(ServiceState& state, const HttpRequest& /*request*/) {
-  if (const double seconds = stalled(state); seconds > 0)
-    return red(state, {{"status", "stalled"}, {"seconds", seconds}});
+  const ServedModel* const model = state.model();
+  const double seconds = model == nullptr ? 0 : model->engine->status().stalled_s;
+  if (seconds > state.options.stall_s) return red(state, {{"status", "stalled"}, {"seconds", seconds}});
   return json_reply({{"status", "ok"}});
+}
+
+HttpReply health(ServiceState& state, const HttpRequest& request) {
+  if (state.model() == nullptr) return red(state, {{"status", "loading"}, {"progress", state.progress.load()}});
+  HttpReply reply = live(state, request);
+  return reply.status == 200 && state.draining ? red(state, {{"status", "draining"}}) : reply;
 }
 
 constexpr std::array kRoutes = {Route{.path = "/health", .method = "GET", .answer = health},
