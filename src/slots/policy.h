@@ -28,7 +28,6 @@ class AgeingFrequency {
     }
     return least;
   }
-  [[nodiscard]] double score(std::size_t expert) const { return scores_[expert]; }
 
  private:
   static constexpr double kNever = 1e300;
