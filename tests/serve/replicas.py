@@ -6,6 +6,7 @@ the replica that leaves is finished. Exit code 77 where haproxy is not installed
 """
 
 import concurrent.futures
+import csv
 import json
 import pathlib
 import re
@@ -30,9 +31,11 @@ def free_port():
         return taken.getsockname()[1]
 
 
-def configuration(port, ports):
-    """The file as it is deployed, on these ports and without TLS."""
+def configuration(port, ports, control):
+    """The file as it is deployed, on these ports, without TLS and with a socket that tells its counts."""
     text = (ROOT / "deploy" / "haproxy.cfg").read_text()
+    text, told = re.subn(r"^global$", f"global\n    stats socket {control}", text, flags=re.MULTILINE)
+    assert told == 1
     text, bound = re.subn(r"bind :8443 ssl .*", f"bind 127.0.0.1:{port}", text)
     assert bound == 1
     for deployed, replica in zip(("127.0.0.1:8081", "127.0.0.1:8082"), ports):
@@ -67,14 +70,14 @@ def main():
     program = sys.argv[1]
     with tempfile.TemporaryDirectory() as folder, Served(program) as one, Served(program) as two:
         port = free_port()
-        file = pathlib.Path(folder) / "haproxy.cfg"
-        file.write_text(configuration(port, [served.url.rsplit(":", 1)[1] for served in (one, two)]))
+        file, control = pathlib.Path(folder) / "haproxy.cfg", pathlib.Path(folder) / "control"
+        file.write_text(configuration(port, [served.url.rsplit(":", 1)[1] for served in (one, two)], control))
         subprocess.run([HAPROXY, "-c", "-q", "-f", file], check=True)
         proxy = subprocess.Popen([HAPROXY, "-f", file], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         url = f"http://127.0.0.1:{port}"
         try:
             wait_for(url)
-            stay(url, one, two)
+            stay(url, control, one, two)
             return drain(url, one, two)
         finally:
             proxy.terminate()
@@ -93,6 +96,20 @@ def wait_for(url):
     raise AssertionError("no replica answers behind the proxy")
 
 
+def rest(control):
+    """Until the proxy counts no request: a client may have its answer, and ask again, before the proxy has ended the last one."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        with socket.socket(socket.AF_UNIX) as asked:
+            asked.connect(str(control))
+            asked.sendall(b"show stat\n")
+            rows = csv.DictReader(asked.makefile().read().lstrip("# ").splitlines())
+        if all(int(row["scur"]) == 0 for row in rows if row["pxname"] == "replicas"):
+            return
+        time.sleep(0.01)
+    raise AssertionError("the proxy does not come to rest")
+
+
 def tokens_of(requests, *replicas):
     """How many tokens each replica made of these requests."""
     before = [served.get("/v1/status")["generated_tokens"] for served in replicas]
@@ -100,9 +117,10 @@ def tokens_of(requests, *replicas):
     return [served.get("/v1/status")["generated_tokens"] - begun for served, begun in zip(replicas, before)]
 
 
-def stay(url, one, two):
+def stay(url, control, one, two):
     def by_turns():
         for _ in range(12):
+            rest(control)
             assert ask(url, "ann", 2, False) == 2
 
     def in_conversations():
