@@ -292,7 +292,9 @@ typedef struct moracle_engine_options {
   const char* device;
   /* How the model writes calls of tools, such as "hermes"; null: as its chat template shows. */
   const char* tool_format;
-  uint64_t device_memory; /* bytes of the GPU's memory to use at most; 0: what is free less 2 % */
+  /* Bytes of the GPU's memory to use at most; 0: what is free less 2 %. The host computes the routed experts of those
+   * layers for which there is no room. */
+  uint64_t device_memory;
   /* Bytes of this machine's memory to use at most: experts for which there is no room are read from the files when they
    * are chosen. 0: what the model takes. */
   uint64_t memory;

@@ -7,6 +7,7 @@
 
 #include "base/memory.h"
 #include "base/printable.h"
+#include "model/load/device_room.h"
 #include "oracle/explain.h"
 
 namespace moracle {
@@ -160,8 +161,12 @@ Result<MemoryAnswer> plan_memory(const std::filesystem::path& folder, const Memo
   result.split = question.device != nullptr;
   result.machine = result.split ? question.device->machine() : question.host;
   MORACLE_ASSIGN(const auto checkpoint, Checkpoint::open(folder));
-  MORACLE_ASSIGN(const auto plan,
-                 LoadPlan::make(checkpoint, {question.host, question.device}, question.policy, GpuModules::all));
+  const Place place{question.host, question.device};
+  const bool whole = question.tp * question.ep == 1;  // else of a rank, which is asked what it takes
+  auto planned = whole ? plan_for_room(checkpoint, place, question.policy, {},
+                                       {.context = question.context, .threads = question.host.cores, .kv = question.kv})
+                       : LoadPlan::make(checkpoint, place, question.policy, GpuModules::all);
+  MORACLE_ASSIGN(const std::unique_ptr<LoadPlan> plan, std::move(planned));
   result.info = plan->info();
   result.max_context = result.info.max_context;
   const bool cpu = result.machine.device == DeviceKind::cpu;

@@ -5,6 +5,7 @@
 #include "api/edge/call.h"
 #include "compat/vllm/request.h"
 #include "device/place.h"
+#include "model/load/device_room.h"
 #include "model/load/explain_plan.h"
 #include "verify/verify.h"
 
@@ -46,7 +47,7 @@ Result<Json> explain(const std::string& folder, const moracle_explain_options* g
   MORACLE_ASSIGN(const Policy policy, read_policy(options.policy));
   MORACLE_ASSIGN(const Place place, resolve_place(device, "options.device"));
   MORACLE_ASSIGN(const auto checkpoint, Checkpoint::open(folder));
-  MORACLE_ASSIGN(const auto plan, LoadPlan::make(checkpoint, {place.host, place.device}, policy, GpuModules::all));
+  MORACLE_ASSIGN(const auto plan, plan_for_room(checkpoint, place, policy, {}, {.threads = place.host.cores}));
   return explain_plan_json(*plan, place.machine());
 }
 

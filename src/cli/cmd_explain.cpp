@@ -12,6 +12,7 @@
 #include "cli/program.h"
 #include "cli/report.h"
 #include "cli/screen.h"
+#include "model/load/device_room.h"
 #include "model/load/explain_plan.h"
 
 namespace moracle::cli {
@@ -21,6 +22,7 @@ namespace {
 struct ExplainCommand : BackendOptions {
   std::string model;
   std::string device = "cpu";
+  std::uint64_t vram = 0;  // as in add_vram
   std::string engine = "moracle";
   std::string order = "capable";
   std::vector<std::string> environment;  // NAME=VALUE
@@ -42,15 +44,17 @@ CLI::Validator assignment() {
 Result<> explain(const ExplainCommand& options, Console& console) {
   tell_no_cache(console, options.no_cache);
   if (!options.requests.empty()) return answer_vllm_requests(options.requests, console);
-  MORACLE_ASSIGN(const Place place, resolve_place(options.device, "--device"));
+  MORACLE_TRY(check_vram(options.vram, options.device));
+  MORACLE_ASSIGN(const Place place, resolve_place(options.device, "--device", options.vram));
   const Machine machine = place.machine();
   MORACLE_ASSIGN(const auto folder, locate_model(options.model));
   MORACLE_ASSIGN(const auto checkpoint, Checkpoint::open(folder));
   const bool vllm = options.engine != "moracle";
   // vLLM's backend names differ from those of Moracle's own tables.
   const Policy policy = options.policy_value(place);
-  MORACLE_ASSIGN(const auto plan,
-                 LoadPlan::make(checkpoint, {place.host, place.device}, vllm ? Policy{} : policy, GpuModules::all));
+  auto planned = vllm ? LoadPlan::make(checkpoint, place, {}, GpuModules::all)
+                      : plan_for_room(checkpoint, place, policy, {}, {.threads = place.host.cores});
+  MORACLE_ASSIGN(const std::unique_ptr<LoadPlan> plan, std::move(planned));
   if (vllm) {
     const VllmOptions asked{.model = options.model,
                             .environment = options.environment,
@@ -96,6 +100,7 @@ void add_explain(CLI::App& root, Program& program) {
       ->add_option("--device", options->device,
                    "Machine to decide for: cpu, cuda:0, a name that `devices` lists, or a JSON file (default: cpu)")
       ->type_name("NAME|FILE.json");
+  add_vram(*command, options->vram);
   add_no_cache(*command, options->no_cache);
   command->add_option("--engine", options->engine, "Whose tables decide (default: moracle)")
       ->type_name("moracle|vllm")

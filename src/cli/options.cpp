@@ -222,8 +222,8 @@ Result<Place> ComputeOptions::place() const {
 void add_vram(CLI::App& command, std::uint64_t& vram) {
   command
       .add_option("--vram", vram,
-                  "Memory of the GPU to use at most, as 60G: weights, keys and values, workspaces (default: what is "
-                  "free less 2 %)")
+                  "Memory of the GPU to use at most, as 60G: weights, keys and values, workspaces; the host computes "
+                  "the experts for which there is no room (default: what is free less 2 %)")
       ->type_name("BYTES")
       ->transform(memory_size());
 }

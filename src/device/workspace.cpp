@@ -17,7 +17,8 @@ Result<> DeviceWorkspace::reserve(std::size_t staging, std::size_t memory) {
   MORACLE_TRY(make_stream());
   if (staging > staging_.size()) {
     staging_ = StagingBuffer();
-    MORACLE_ASSIGN(staging_, device_->allocate_staging(staging, "inputs and outputs"));
+    const Device& copies = caller_ != nullptr ? *caller_ : *device_;
+    MORACLE_ASSIGN(staging_, copies.allocate_staging(staging, "inputs and outputs"));
   }
   if (memory > memory_.size()) {
     memory_ = Buffer();

@@ -17,8 +17,10 @@ class DeviceWorkspace {
  public:
   // The device outlives what is made of it. Null: nothing can be reserved, only counted.
   explicit DeviceWorkspace(std::shared_ptr<const GpuDevice> gpu) : device_(gpu), gpu_(std::move(gpu)) {}
-  explicit DeviceWorkspace(const std::shared_ptr<const HostDevice>& host)
-      : device_(host), threads_(host->pool().threads()) {}
+  // `caller`: the GPU whose copies the staging memory is for; null: the caller is the host.
+  explicit DeviceWorkspace(const std::shared_ptr<const HostDevice>& host,
+                           std::shared_ptr<const GpuDevice> caller = nullptr)
+      : device_(host), caller_(std::move(caller)), threads_(host->pool().threads()) {}
 
   [[nodiscard]] const Device& device() const { return *device_; }
   // Null: of the host.
@@ -42,6 +44,7 @@ class DeviceWorkspace {
 
   std::shared_ptr<const Device> device_;
   std::shared_ptr<const GpuDevice> gpu_;
+  std::shared_ptr<const GpuDevice> caller_;
   int threads_ = 0;
   Stream stream_;
   Event begin_;

@@ -7,6 +7,7 @@
 #include "base/guarded.h"
 #include "checkpoint/hub_cache.h"
 #include "generate/token_text.h"
+#include "model/load/device_room.h"
 
 namespace moracle {
 
@@ -29,10 +30,11 @@ Result<std::unique_ptr<Session>> Session::open_unguarded(const SessionOptions& o
   std::unique_ptr<Session> session(new Session);
   MORACLE_ASSIGN(session->folder_, resolve_model_folder(options.folder));
   MORACLE_TRY(session->read_text(options));
-  MORACLE_ASSIGN(auto checkpoint, Checkpoint::open(session->folder_));
-  const std::shared_ptr<const Checkpoint> files = checkpoint;
-  MORACLE_ASSIGN(auto plan, LoadPlan::make(std::move(checkpoint), {options.machine, options.device}, options.policy,
-                                           GpuModules::all));
+  MORACLE_ASSIGN(const std::shared_ptr<const Checkpoint> files, Checkpoint::open(session->folder_));
+  const KvType kv = options.kv.value_or(default_kv_type(options.policy));
+  MORACLE_ASSIGN(auto plan, plan_for_room(files, {options.machine, options.device}, options.policy,
+                                          {.kv_memory = options.kv_memory, .sequences = options.sequences},
+                                          {.context = options.context, .threads = options.machine.cores, .kv = kv}));
   if (options.on_plan) options.on_plan(*plan);
   session->modules_ = plan->modules();
   session->warnings_ = plan->warnings();
@@ -50,7 +52,7 @@ Result<std::unique_ptr<Session>> Session::open_unguarded(const SessionOptions& o
     }
   }
   const Stopwatch weights;
-  session->kv_ = options.kv.value_or(default_kv_type(options.policy));
+  session->kv_ = kv;
   const LoadOptions how{.progress = options.on_progress,
                         .kv = session->kv_,
                         .kv_memory = options.kv_memory,

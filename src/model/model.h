@@ -62,9 +62,11 @@ class LoadPlan final {
   // Errors: a config.json that is out of range or contradicts itself, an architecture, format or scheme that nobody
   // knows; tensors that are missing, claimed twice, left over, or of another dtype or shape; experts that are too few,
   // too many or numbered with gaps; a file that has changed; a pinned backend that cannot serve. Each module is decided
-  // for its device: `modules` for the GPU of the place, if it has one, all else for its host.
+  // for its device: `modules` for the GPU of the place, if it has one, all else for its host. Routed experts are the
+  // GPU's in the first `expert_layers` layers that have any; a warning tells where that is fewer than all.
   static Result<std::unique_ptr<LoadPlan>> make(std::shared_ptr<const Checkpoint> checkpoint, const Place& place,
-                                                const Policy& policy, GpuModules modules = GpuModules::experts);
+                                                const Policy& policy, GpuModules modules = GpuModules::experts,
+                                                std::int64_t expert_layers = kAllLayers);
   // All for one machine.
   static Result<std::unique_ptr<LoadPlan>> make(std::shared_ptr<const Checkpoint> checkpoint, const Machine& machine,
                                                 const Policy& policy) {

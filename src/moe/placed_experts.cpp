@@ -85,6 +85,12 @@ PlacedExperts::PlacedExperts(std::unique_ptr<PackedExperts> pack) {
   parts_.push_back({.pack = std::move(pack)});
 }
 
+PlacedExperts::PlacedExperts(std::unique_ptr<PackedExperts> pack, std::shared_ptr<DeviceWorkspace> elsewhere,
+                             std::int64_t hidden)
+    : hidden_(hidden) {
+  parts_.push_back({.pack = std::move(pack), .elsewhere = std::move(elsewhere)});
+}
+
 std::size_t PlacedExperts::bytes() const {
   std::size_t bytes = 0;
   for (const Part& part : parts_) bytes += part.pack->bytes();
@@ -184,10 +190,8 @@ PlacedExperts place(const KernelCard& card, std::unique_ptr<PackedExperts> pack,
                     std::shared_ptr<DeviceWorkspace> gpu) {
   // An external card's pack is run on the host, for proof.
   const bool elsewhere = card.device != DeviceKind::cpu && card.kind == CardKind::native;
-  std::vector<PlacedExperts::Part> parts(1);
-  parts.front().pack = std::move(pack);
-  if (elsewhere) parts.front().elsewhere = std::move(gpu);
-  return {std::move(parts), hidden};
+  if (!elsewhere) return {std::move(pack)};
+  return {std::move(pack), std::move(gpu), hidden};
 }
 
 Result<> reserve_calls(DeviceWorkspace& workspace, std::int64_t tokens, std::int64_t top_k,

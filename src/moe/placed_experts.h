@@ -35,6 +35,8 @@ class PlacedExperts {
   PlacedExperts() = default;
   // All of them, on the caller's device.
   PlacedExperts(std::unique_ptr<PackedExperts> pack);  // NOLINT(google-explicit-constructor): the plain case
+  // All of them on another device.
+  PlacedExperts(std::unique_ptr<PackedExperts> pack, std::shared_ptr<DeviceWorkspace> elsewhere, std::int64_t hidden);
   // Each on a device of its own.
   PlacedExperts(std::vector<Part> parts, std::int64_t hidden) : parts_(std::move(parts)), hidden_(hidden) {}
 

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <string>
+#include <vector>
 
 #include "model/load/plan.h"
 #include "support/fake_device.h"
@@ -42,7 +44,7 @@ TEST(Placement, RoutedExpertsAreTheGpus) {
     const Placement& placement = opened.placement();
     ASSERT_EQ(placement.devices.size(), 2U);
     EXPECT_EQ(placement.gpu(), *device);
-    EXPECT_EQ(placement.whole_gpu(), nullptr);
+    EXPECT_EQ(placement.main_gpu(), nullptr);
     EXPECT_EQ(placement.device(kGpu).machine.name, "cuda:0");
     ASSERT_EQ(placement.layers.size(), opened.spec().layers.size());
     for (std::size_t l = 0; l < placement.layers.size(); ++l) {
@@ -73,7 +75,7 @@ TEST(Placement, AGpuHasTheWholeModel) {
   const auto plan = LoadPlan::make(*checkpoint, {.host = probe_machine(), .device = *device}, {}, GpuModules::all);
   ASSERT_TRUE(plan.ok()) << plan.error().message();
   const Plan& opened = (*plan)->opened();
-  EXPECT_EQ(opened.placement().whole_gpu(), *device);
+  EXPECT_EQ(opened.placement().main_gpu(), *device);
   for (std::size_t i = 0; i < opened.modules().size(); ++i) {
     EXPECT_EQ(opened.opened(i).device, kGpu) << opened.modules()[i].name;
     if (opened.modules()[i].decision) {
@@ -82,13 +84,46 @@ TEST(Placement, AGpuHasTheWholeModel) {
   }
 }
 
+// Of the last layer alone the host has the routed experts, which are decided for it.
+TEST(Placement, TheHostHasExpertsOfTheLastLayers) {
+  FakeDevice fake;
+  const auto device = GpuDevice::open(fake.api(), 0);
+  ASSERT_TRUE(device.ok());
+  const auto checkpoint = Checkpoint::open(data_dir() / "checkpoints" / "qwen3moe-gptq-w4g128-sym");
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message();
+  Policy policy;
+  policy.pinned = "sm90";  // of the GPU's experts
+  const auto plan =
+      LoadPlan::make(*checkpoint, {.host = probe_machine(), .device = *device}, policy, GpuModules::all, 1);
+  ASSERT_TRUE(plan.ok()) << plan.error().message();
+  const Plan& opened = (*plan)->opened();
+  EXPECT_EQ(opened.placement().main_gpu(), *device);
+  std::vector<DeviceId> experts;
+  for (std::size_t i = 0; i < opened.modules().size(); ++i) {
+    const ModuleReport& module = opened.modules()[i];
+    const DeviceId where = opened.opened(i).device;
+    if (module.kind == "experts") {
+      experts.push_back(where);
+      EXPECT_EQ(module.decision->winner->device, where == kGpu ? DeviceKind::cuda : DeviceKind::cpu) << module.name;
+    } else {
+      EXPECT_EQ(where, kGpu) << module.name;
+    }
+  }
+  ASSERT_GT(experts.size(), 1U);
+  EXPECT_EQ(experts.front(), kGpu);
+  EXPECT_EQ(std::ranges::count(experts, DeviceId::host), std::ssize(experts) - 1);
+  const std::string said = "cuda:0 has room for the routed experts of 1 of " + std::to_string(experts.size()) +
+                           " layers: the host computes those of the others";
+  EXPECT_TRUE(std::ranges::count((*plan)->warnings(), said)) << said;
+}
+
 TEST(Placement, WithoutAGpuAllIsTheHosts) {
   const auto plan = plan_of("checkpoints/qwen3moe-gptq-w4g128-sym", {.host = probe_machine()});
   ASSERT_NE(plan, nullptr);
   const Placement& placement = plan->opened().placement();
   EXPECT_EQ(placement.devices.size(), 1U);
   EXPECT_EQ(placement.gpu(), nullptr);
-  EXPECT_EQ(placement.whole_gpu(), nullptr);
+  EXPECT_EQ(placement.main_gpu(), nullptr);
   EXPECT_EQ(placement.host().fingerprint(), probe_machine().fingerprint());
   for (const LayerPlacement& layer : placement.layers) {
     EXPECT_TRUE(std::ranges::all_of(layer.experts, [](DeviceId id) { return id == DeviceId::host; }));

@@ -27,7 +27,8 @@ namespace {
 struct LoadDevice {
   LoadDevice(const PlacedDevice& placed, ThreadPool& pool) : gpu(placed.gpu) {
     if (gpu == nullptr) {
-      weights = std::make_shared<WeightStore>(std::make_shared<HostDevice>(placed.machine, pool));
+      host = std::make_shared<HostDevice>(placed.machine, pool);
+      weights = std::make_shared<WeightStore>(host);
       return;
     }
     upload.emplace(*gpu);
@@ -35,12 +36,17 @@ struct LoadDevice {
     scratch = std::make_shared<PersistentScratch>(gpu);
   }
 
-  std::shared_ptr<DeviceWorkspace> make_workspace() {
-    if (workspace == nullptr) workspace = std::make_shared<DeviceWorkspace>(gpu);
+  // Of calls from another device: of the host those from `caller`.
+  std::shared_ptr<DeviceWorkspace> make_workspace(const std::shared_ptr<GpuDevice>& caller) {
+    if (workspace == nullptr) {
+      workspace =
+          gpu != nullptr ? std::make_shared<DeviceWorkspace>(gpu) : std::make_shared<DeviceWorkspace>(host, caller);
+    }
     return workspace;
   }
 
-  std::shared_ptr<GpuDevice> gpu;  // null: the host, which needs the weights alone
+  std::shared_ptr<GpuDevice> gpu;      // null: the host, which needs the weights alone
+  std::shared_ptr<HostDevice> host{};  // null: a GPU
   std::optional<UploadBuffer> upload{};
   std::shared_ptr<WeightStore> weights{};
   std::shared_ptr<PersistentScratch> scratch{};
@@ -88,9 +94,12 @@ class PackedModules final : public ModuleSource {
       for (const CanonicalLinear* linear : {&expert.gate, &expert.up, &expert.down}) linear->weight->release();
     }
     MORACLE_TRY(advance(index));
-    const bool with_router = plan_.opened(plan_.index_of(spec.router.front())).device == plan_.opened(index).device;
-    if (with_router) return PlacedExperts(std::move(packed));
-    return place(card, std::move(packed), experts.hidden, device_of(index).make_workspace());
+    const DeviceId caller = plan_.opened(plan_.index_of(spec.router.front())).device;
+    LoadDevice& device = device_of(index);
+    if (caller == plan_.opened(index).device) return PlacedExperts(std::move(packed));
+    auto workspace = device.make_workspace(plan_.placement().device(caller).gpu);
+    if (device.gpu == nullptr) return PlacedExperts(std::move(packed), std::move(workspace), experts.hidden);
+    return place(card, std::move(packed), experts.hidden, std::move(workspace));
   }
 
   Result<Router> router(const MoeSpec& spec) override {
@@ -210,9 +219,9 @@ class PackedModules final : public ModuleSource {
 };
 
 // Everything that can be known to fail fails before the first byte is read. Returns the operations to use: those of the
-// GPU that has the whole model; on the host a model that runs on reference kernels alone is a reference throughout.
+// main GPU; on the host a model that runs on reference kernels alone is a reference throughout.
 Result<std::shared_ptr<const Ops>> check_winners(const Plan& plan) {
-  const std::shared_ptr<GpuDevice> gpu = plan.placement().whole_gpu();
+  const std::shared_ptr<GpuDevice> gpu = plan.placement().main_gpu();
   const Machine host = probe_machine();
   bool reference = true;
   for (const ModuleReport& module : plan.modules()) {
@@ -231,7 +240,8 @@ Result<std::shared_ptr<const Ops>> check_winners(const Plan& plan) {
                    .found = std::string(card->id),
                    .advice = "the plan was made for another machine; load with --device cpu"};
     }
-    if (gpu != nullptr && card->device == DeviceKind::cpu) {
+    const bool on_gpu = plan.opened(plan.index_of(module.name)).device != DeviceId::host;
+    if (gpu != nullptr && on_gpu && card->device == DeviceKind::cpu) {
       return Error{.code = "device.kernel",
                    .where = module.name,
                    .wanted = "a kernel of " + gpu->name(),
@@ -270,7 +280,7 @@ Result<std::size_t> gpu_kv_memory(const GpuDevice& gpu, const Transformer& model
 // space until sequences grow. Where that is limited, kinds of blocks take half of what is left, for workspaces the
 // rest.
 Result<std::size_t> default_kv_memory(const Plan& plan, const Transformer& model, const LoadOptions& options) {
-  if (const std::shared_ptr<GpuDevice> gpu = plan.placement().whole_gpu()) return gpu_kv_memory(*gpu, model, options);
+  if (const std::shared_ptr<GpuDevice> gpu = plan.placement().main_gpu()) return gpu_kv_memory(*gpu, model, options);
   std::size_t weights = 0;
   for (const ModuleReport& module : plan.modules()) weights += module.bytes;
   const std::size_t host = probe_machine().memory_bytes;
@@ -327,7 +337,7 @@ Result<std::unique_ptr<Model>> load_model(LoadPlan& plan, ThreadPool& pool, cons
   parts.pool = host.pool;
   parts.prefill_chunk = host.prefill_chunk;
   parts.owners.push_back(ops);
-  parts.device = own.placement().whole_gpu();
+  parts.device = own.placement().main_gpu();
   MORACLE_TRY(own.checkpoint().verify_unchanged());
   return guarded("load the weights", [&]() -> Result<std::unique_ptr<Model>> {
     auto model = std::make_unique<Transformer>(std::move(parts), pool);

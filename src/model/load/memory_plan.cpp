@@ -127,10 +127,14 @@ class LaidOutModules final : public ModuleSource {
       : plan_(plan),
         ranks_(ranks),
         pool_(pool),
-        workspace_(std::make_shared<DeviceWorkspace>(plan.placement().gpu())) {}
+        workspace_(std::make_shared<DeviceWorkspace>(plan.placement().gpu())),
+        host_workspace_(
+            std::make_shared<DeviceWorkspace>(std::make_shared<const HostDevice>(plan.placement().host(), pool))) {}
 
-  // Of the GPU that has a part of the layers, if one has.
+  // Of the GPU that has experts of a model of the host, if one has.
   [[nodiscard]] const DeviceWorkspace& workspace() const { return *workspace_; }
+  // Of the host where it has experts of a model of a GPU.
+  [[nodiscard]] const DeviceWorkspace& host_workspace() const { return *host_workspace_; }
 
   // What kernels keep on a GPU from call to call.
   [[nodiscard]] std::size_t persistent() const { return persistent_; }
@@ -160,7 +164,11 @@ class LaidOutModules final : public ModuleSource {
                      kernel->pack_experts(share, layout_options(spec.activation)));
       named = {.card = choice.winner, .packed = true, .bytes = packed->bytes(), .slot_bytes = packed->slot_bytes()};
       persistent_ = std::max(persistent_, packed->kept_bytes());
-      if (plan_.placement().whole_gpu() != nullptr) return PlacedExperts(std::move(packed));
+      const bool on_host = plan_.opened(index).device == DeviceId::host;
+      if (plan_.placement().main_gpu() != nullptr) {
+        return on_host ? PlacedExperts(std::move(packed), host_workspace_, share.hidden)
+                       : PlacedExperts(std::move(packed));
+      }
       return place(*choice.winner, std::move(packed), share.hidden, workspace_);
     }
     MORACLE_ASSIGN(named, elsewhere(problem, choice, share, spec.activation));
@@ -283,6 +291,7 @@ class LaidOutModules final : public ModuleSource {
   RankLayout ranks_;
   ThreadPool& pool_;
   std::shared_ptr<DeviceWorkspace> workspace_;
+  std::shared_ptr<DeviceWorkspace> host_workspace_;
   std::vector<std::pair<Problem, Choice>> decided_;
   std::vector<std::pair<Problem, ExpertsKernel>> elsewhere_;
   std::map<std::string, ExpertsKernel> kernels_;
@@ -308,22 +317,24 @@ LayerMemory layer_memory(const Plan& plan, std::size_t index, const Transformer&
 }
 
 // Bytes of a layer's modules on the GPU.
-std::uint64_t bytes_on_gpu(const LayerMemory& layer, bool whole) {
-  if (whole) return layer.mixer + layer.feed_forward + layer.norms;
+std::uint64_t bytes_on_gpu(const LayerMemory& layer, bool main) {
   const KernelCard* const card = layer.experts.card;
-  return card != nullptr && card->device != DeviceKind::cpu ? layer.experts.bytes : 0;
+  const bool experts = card != nullptr && card->device != DeviceKind::cpu;
+  if (!main) return experts ? layer.experts.bytes : 0;
+  const std::uint64_t on_host = card == nullptr || experts ? 0 : layer.experts.bytes;
+  return layer.mixer + layer.feed_forward + layer.norms - on_host;
 }
 
 // `workspace`: of calls of so many tokens.
-MemoryOnDevice memory_on_device(const MemoryPlan& plan, bool whole, std::uint64_t free,
+MemoryOnDevice memory_on_device(const MemoryPlan& plan, bool main, std::uint64_t free,
                                 FunctionRef<std::uint64_t(std::int64_t)> workspace) {
-  MemoryOnDevice result{.whole = whole, .workspace = workspace(plan.batch_tokens), .free = free};
-  if (whole) {
+  MemoryOnDevice result{.main = main, .workspace = workspace(plan.batch_tokens), .free = free};
+  if (main) {
     result.weights = plan.embedding + plan.head + plan.final_norm;
     result.state = plan.state;
   }
   for (const LayerMemory& layer : plan.layers) {
-    const std::uint64_t bytes = bytes_on_gpu(layer, whole);
+    const std::uint64_t bytes = bytes_on_gpu(layer, main);
     if (bytes == 0) continue;
     result.weights += bytes;
     ++result.layers;
@@ -373,16 +384,16 @@ Result<MemoryPlan> memory_plan(const LoadPlan& plan, const MemoryPlanOptions& op
   result.batch_tokens = std::min(options.batch_tokens, result.context);
   ThreadPool pool(options.threads);
   LaidOutModules modules(own, ranks, pool);
-  const std::shared_ptr<GpuDevice> whole = own.placement().whole_gpu();
+  const std::shared_ptr<GpuDevice> main = own.placement().main_gpu();
   std::unique_ptr<Ops> gpu_ops;
-  if (whole != nullptr) {
-    MORACLE_ASSIGN(gpu_ops, device_ops(*whole));
+  if (main != nullptr) {
+    MORACLE_ASSIGN(gpu_ops, device_ops(*main));
   }
   const Ops& ops = gpu_ops != nullptr ? *gpu_ops : ref_ops();
   MORACLE_ASSIGN(Transformer::Parts parts, build_transformer(spec, modules, ops,
                                                              {.kv = options.kv.value_or(default_kv_type(own.policy())),
                                                               .batch_invariant = own.policy().batch_invariant}));
-  parts.device = whole;
+  parts.device = main;
   parts.prefill_chunk = options.prefill_chunk;
   const Transformer transformer(std::move(parts), pool);
   result.packed = modules.packed();
@@ -394,19 +405,24 @@ Result<MemoryPlan> memory_plan(const LoadPlan& plan, const MemoryPlanOptions& op
   }
   result.state = transformer.state_bytes(result.context);
   const std::shared_ptr<GpuDevice> gpu = own.placement().gpu();
-  if (whole == nullptr) result.workspace = transformer.workspace_bytes(result.batch_tokens);
+  if (main == nullptr) result.workspace = transformer.workspace_bytes(result.batch_tokens);
   if (gpu == nullptr) return result;
   MORACLE_ASSIGN(const std::uint64_t free, gpu->room());
   const DeviceWorkspace& calls = modules.workspace();
-  result.on_device = memory_on_device(result, whole != nullptr, free, [&](std::int64_t tokens) -> std::uint64_t {
-    if (whole != nullptr) {
+  result.on_device = memory_on_device(result, main != nullptr, free, [&](std::int64_t tokens) -> std::uint64_t {
+    if (main != nullptr) {
       return transformer.workspace_bytes(tokens) + transformer.decode_bytes() + transformer.graph_bytes() +
              modules.persistent();
     }
     const CallBytes bytes = transformer.call_bytes(calls, tokens);
     return bytes.device + bytes.persistent;
   });
-  if (whole == nullptr) result.workspace += transformer.call_bytes(calls, result.batch_tokens).staging;
+  if (main == nullptr) {
+    result.workspace += transformer.call_bytes(calls, result.batch_tokens).staging;
+  } else {
+    const CallBytes bytes = transformer.call_bytes(modules.host_workspace(), result.batch_tokens);
+    result.workspace += bytes.device + bytes.staging;
+  }
   return result;
 }
 

@@ -30,9 +30,9 @@ struct LayerMemory {
 
 // What a GPU takes of a plan, and what it has room for.
 struct MemoryOnDevice {
-  bool whole = false;  // it has every module; else routed experts alone
+  bool main = false;  // it has every module but, in some layers, routed experts; else these alone
   std::uint64_t weights = 0;
-  std::uint64_t state = 0;       // of the sequence, where the GPU has the whole model
+  std::uint64_t state = 0;       // of the sequence, where the GPU is the main one
   std::uint64_t workspace = 0;   // of one call, and of decode steps with their graphs
   std::uint64_t least = 0;       // weights, state, and workspace of a call of one token
   std::uint64_t free = 0;        // to allocate, when it was asked

@@ -75,8 +75,14 @@ Result<Decision> decide_module(const std::string& name, const Problem& problem, 
 // Walks a spec once, front to back: opens every module, asks the oracle, and claims every tensor.
 class Planner {
  public:
-  Planner(std::shared_ptr<const Checkpoint> checkpoint, const Place& place, const Policy& policy, GpuModules modules)
-      : place_(place), policy_(policy), gpu_modules_(modules), claims_(checkpoint), plan_(std::make_unique<Plan>()) {
+  Planner(std::shared_ptr<const Checkpoint> checkpoint, const Place& place, const Policy& policy, GpuModules modules,
+          std::int64_t expert_layers)
+      : place_(place),
+        policy_(policy),
+        gpu_modules_(modules),
+        expert_layers_(expert_layers),
+        claims_(checkpoint),
+        plan_(std::make_unique<Plan>()) {
     plan_->checkpoint_ = std::move(checkpoint);
     plan_->policy_ = policy;
   }
@@ -130,7 +136,8 @@ class Planner {
     MORACLE_ASSIGN(plan_->spec_, describe(*row, config, claims_));
     MORACLE_TRY(validate(plan_->spec_, config));
     plan_->spec_.info.format = format_->name();
-    plan_->placement_ = place_modules(plan_->spec_, place_, gpu_modules_);
+    plan_->placement_ = place_modules(plan_->spec_, place_, gpu_modules_, expert_layers_);
+    note_experts_on_host();
     MORACLE_TRY(walk());
     for (const std::string& warning : config.warnings()) plan_->warnings_.push_back(warning);
     note_unasked_biases();
@@ -148,6 +155,20 @@ class Planner {
     if (config_) warnings = config_->warnings();
     if (format_ != nullptr) warnings.insert(warnings.end(), format_->notes().begin(), format_->notes().end());
     for (const std::string& warning : warnings) error.advice += (error.advice.empty() ? "" : "; ") + warning;
+  }
+
+  // That a GPU lacks room for them is told wherever the plan is.
+  void note_experts_on_host() {
+    const std::shared_ptr<GpuDevice> gpu = plan_->placement_.main_gpu();
+    std::size_t layers = 0;
+    std::size_t there = 0;
+    for (const LayerPlacement& layer : plan_->placement_.layers) {
+      layers += layer.experts.empty() ? 0 : 1;
+      there += layer.experts.empty() || layer.experts.front() == DeviceId::host ? 0 : 1;
+    }
+    if (gpu == nullptr || there == layers) return;
+    plan_->warnings_.push_back(gpu->name() + " has room for the routed experts of " + std::to_string(there) + " of " +
+                               std::to_string(layers) + " layers: the host computes those of the others");
   }
 
   // Stored biases are added, whatever config.json says of them.
@@ -411,10 +432,11 @@ class Planner {
     return Ok{};
   }
 
-  // With a GPU a kernel is pinned for the experts: few of its backends serve linears, too.
+  // With a GPU a kernel is pinned for its experts: few of its backends serve linears, too, and none the host's experts.
   [[nodiscard]] Policy policy_of(const Problem& problem) const {
     Policy policy = policy_;
-    if (plan_->placement_.gpu() != nullptr && problem.kind != ProblemKind::experts) policy.pinned.reset();
+    const bool pinned = problem.kind == ProblemKind::experts && device_ != DeviceId::host;
+    if (plan_->placement_.gpu() != nullptr && !pinned) policy.pinned.reset();
     return policy;
   }
 
@@ -502,6 +524,7 @@ class Planner {
   const Place& place_;
   const Policy& policy_;
   GpuModules gpu_modules_;
+  std::int64_t expert_layers_;
   TensorClaims claims_;
   std::optional<ModelConfig> config_;  // once it has been read
   std::unique_ptr<Format> format_;
@@ -514,8 +537,9 @@ class Planner {
 };
 
 Result<std::unique_ptr<LoadPlan>> LoadPlan::make(std::shared_ptr<const Checkpoint> checkpoint, const Place& place,
-                                                 const Policy& policy, GpuModules modules) {
-  auto planned = guarded("plan the model", [&] { return Planner(checkpoint, place, policy, modules).run(); });
+                                                 const Policy& policy, GpuModules modules, std::int64_t expert_layers) {
+  auto planned =
+      guarded("plan the model", [&] { return Planner(checkpoint, place, policy, modules, expert_layers).run(); });
   MORACLE_ASSIGN(std::unique_ptr<Plan> plan, unless_changed(*checkpoint, std::move(planned)));
   return std::make_unique<LoadPlan>(std::move(plan));
 }
@@ -536,7 +560,7 @@ const std::vector<std::string>& LoadPlan::warnings() const {
 }
 
 std::int64_t LoadPlan::prefill_chunk() const {
-  return opened_->placement().whole_gpu() == nullptr ? kHostPrefillChunk : kDevicePrefillChunk;
+  return opened_->placement().main_gpu() == nullptr ? kHostPrefillChunk : kDevicePrefillChunk;
 }
 
 std::uint64_t LoadPlan::parameters() const {

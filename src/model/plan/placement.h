@@ -41,14 +41,18 @@ struct Placement {
   [[nodiscard]] const Machine& host() const { return devices.front().machine; }
   // The first GPU; null: the host has every module.
   [[nodiscard]] std::shared_ptr<GpuDevice> gpu() const;
-  // The GPU that has every module; null: the host has some.
-  [[nodiscard]] std::shared_ptr<GpuDevice> whole_gpu() const;
+  // The GPU that has every module but, in some layers, the routed experts; null: the host has others, too.
+  [[nodiscard]] std::shared_ptr<GpuDevice> main_gpu() const;
 };
+
+inline constexpr std::int64_t kAllLayers = INT64_MAX;
 
 // What the GPU of a place has; the host has all else.
 enum class GpuModules : std::uint8_t { experts, all };
 
-// All on the host where the place has no GPU.
-[[nodiscard]] Placement place_modules(const ModelSpec& spec, const Place& place, GpuModules modules);
+// All on the host where the place has no GPU. The GPU has the routed experts of the first `expert_layers` layers that
+// have any; the host has those of the others.
+[[nodiscard]] Placement place_modules(const ModelSpec& spec, const Place& place, GpuModules modules,
+                                      std::int64_t expert_layers);
 
 }  // namespace moracle
