@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""The wheel: built from the checkout, installed in a fresh environment of every Python here, without a toolchain.
+"""The wheel: built from the checkout, installed in fresh environments of the oldest and the newest Python here that it is
+for, without a toolchain.
 
-  wheel_test.py SOURCE_DIR PYTHON BUILD_DIR PROGRAM
+  wheel_test.py SOURCE_DIR PYTHON BUILD_DIR PROGRAM [--every-python]
 
 PYTHON has pip, scikit-build-core, mypy and basedpyright. Exit code 77: it has not.
 """
@@ -17,6 +18,7 @@ import zipfile
 from pathlib import Path
 
 SOURCE, PYTHON, BUILD, PROGRAM = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]), sys.argv[4]
+EVERY_PYTHON = sys.argv[5:] == ["--every-python"]
 MOST_BYTES = 15 << 20
 SYSTEM = {"libc.so.6", "libm.so.6", "libpthread.so.0", "ld-linux-x86-64.so.2"}
 
@@ -36,9 +38,16 @@ def pythons():
     return list(found.values())
 
 
-def serves(python):
-    """Whether the wheel is for this interpreter: from 3.9 on."""
-    return subprocess.run([python, "-c", "import sys; sys.exit(sys.version_info < (3, 9))"], check=False).returncode == 0
+def served():
+    """The interpreters that the wheel is for, from 3.9 on, oldest first."""
+    versions = {}
+    for python in pythons():
+        said = subprocess.run([python, "-c", "import sys; print(*sys.version_info[:3])"], text=True, capture_output=True,
+                              check=False)
+        version = tuple(map(int, said.stdout.split())) if said.returncode == 0 else (0,)
+        if version >= (3, 9):
+            versions[python] = version
+    return sorted(versions, key=versions.get)
 
 
 def imports(python, module):
@@ -85,7 +94,8 @@ def main():
         run(SOURCE / "scripts" / "package", "wheel", work, BUILD)
         wheel = next(work.glob("*.whl"))
         check_wheel(wheel)
-        for python in filter(serves, pythons()):
+        every = served()
+        for python in every if EVERY_PYTHON else dict.fromkeys((every[0], every[-1])):
             try_with(python, wheel, work)
         # The structs against the header, and numpy, by the Python that tests use; torch where one has it.
         unpacked = work / "unpacked"
@@ -93,7 +103,7 @@ def main():
         variables = {**os.environ, "PYTHONPATH": str(unpacked), "MORACLE_PROGRAM": PROGRAM,
                      "MORACLE_DATA": str(SOURCE / "tests" / "data" / "checkpoints"),
                      "MORACLE_HEADERS": str(SOURCE / "include")}
-        for python in [PYTHON] + [path for path in filter(serves, pythons()) if imports(path, "torch")]:
+        for python in [PYTHON] + [path for path in every if imports(path, "torch")]:
             run(python, SOURCE / "tests" / "python" / "library_test.py", cwd=work, env=variables)
         for checker in (["mypy", "--config-file", "pyproject.toml", "--cache-dir", work / "mypy"],
                         ["basedpyright", "-p", "."]):
