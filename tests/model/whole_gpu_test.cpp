@@ -124,7 +124,7 @@ TEST(WholeGpu, ComputesWhatTheHostDoes) {
 TEST(BothSides, ComputeWhatTheHostDoes) {
   const Graphs off(false);
   for (const char* const name : {"checkpoints/qwen3moe-gptq-w4g128-sym", "families/gpt_oss-stacked",
-                                 "families/glm4_moe-grouped", "families/qwen2_moe", "families/llama4"}) {
+                                 "families/glm4_moe-grouped", "families/qwen2_moe", "families/qwen3_5_moe"}) {
     const auto wanted = run(data_dir() / name, {.host = probe_machine()});
     ASSERT_TRUE(wanted.ok()) << wanted.error().message();
     for (const std::int64_t expert_layers : {0, 1}) {
@@ -152,7 +152,7 @@ TEST(BothSides, TheHostHasWhatABoundLeavesNoRoomFor) {
   const auto checkpoint = Checkpoint::open(data_dir() / "checkpoints" / "qwen3moe-gptq-w4g128-sym");
   ASSERT_TRUE(checkpoint.ok());
   ThreadPool pool(2);
-  constexpr MemoryPlanOptions kCall{.context = 64, .threads = 2};
+  constexpr MemoryPlanOptions kCall{.threads = 2};
   FakeDevice fake;
   const auto device = GpuDevice::open(fake.api(), 0);
   ASSERT_TRUE(device.ok());
@@ -165,6 +165,7 @@ TEST(BothSides, TheHostHasWhatABoundLeavesNoRoomFor) {
   const auto whole = plan_for_room(*checkpoint, place, {}, {}, kCall);
   ASSERT_TRUE(whole.ok()) << whole.error().message();
   MemoryPlanOptions call = kCall;
+  call.context = std::min(kUsualContext, (*whole)->info().max_context);
   call.batch_tokens = (*whole)->prefill_chunk();
   const auto memory = memory_plan(**whole, call);
   ASSERT_TRUE(memory.ok());
@@ -182,13 +183,36 @@ TEST(BothSides, TheHostHasWhatABoundLeavesNoRoomFor) {
     EXPECT_EQ(layers_there(**plan), layers - here);
     const auto split = memory_plan(**plan, call);
     ASSERT_TRUE(split.ok()) << split.error().message();
-    EXPECT_EQ(split->on_device.total(), all - experts);
+    EXPECT_EQ(split->on_device.weights, memory->on_device.weights - experts);
+    EXPECT_LE(split->on_device.total(), all - experts) << "workspaces do not grow";
     EXPECT_EQ(split->total() - split->workspace - split->on_device.workspace, memory->weights() + memory->state)
         << "weights are on one side or the other";
     EXPECT_GT(split->workspace, 0U) << "of the host's calls";
-    const auto model = load_model(**plan, pool, {.sequences = 1, .context = kCall.context});
+    const auto model = load_model(**plan, pool, {.sequences = 1});
     ASSERT_TRUE(model.ok()) << model.error().message();
     EXPECT_LE(fake.live_bytes(), bound);
+  }
+  // Beside all weights a short call alone: prompts come in as many.
+  const std::uint64_t short_calls = all - memory->on_device.workspace / 2;
+  ASSERT_TRUE((*device)->limit_memory(short_calls).ok());
+  {
+    const auto chunked = load_model(**whole, pool, {.sequences = 1});
+    ASSERT_TRUE(chunked.ok()) << chunked.error().message();
+    EXPECT_GE((*chunked)->prefill_chunk(), 64);
+    EXPECT_LT((*chunked)->prefill_chunk(), call.batch_tokens);
+    EXPECT_GT((*chunked)->state_memory().positions, 64);
+    EXPECT_LE(fake.live_bytes(), short_calls);
+  }
+  // Without experts, and beside the rest a short call.
+  const std::uint64_t experts = memory->layers.back().experts.bytes * static_cast<std::uint64_t>(layers);
+  ASSERT_TRUE((*device)->limit_memory(short_calls - experts).ok());
+  const auto smallest = plan_for_room(*checkpoint, place, {}, {}, kCall);
+  ASSERT_TRUE(smallest.ok()) << smallest.error().message();
+  EXPECT_EQ(layers_there(**smallest), 0);
+  {
+    const auto small = load_model(**smallest, pool, {.sequences = 1});
+    ASSERT_TRUE(small.ok()) << small.error().message();
+    EXPECT_LT((*small)->prefill_chunk(), call.batch_tokens);
   }
   ASSERT_TRUE((*device)->limit_memory(state).ok());
   const auto none = plan_for_room(*checkpoint, place, {}, {}, kCall);

@@ -62,7 +62,7 @@ Result<std::unique_ptr<LoadPlan>> plan_for_room(const std::shared_ptr<const Chec
   MORACLE_ASSIGN(std::unique_ptr<LoadPlan> plan, LoadPlan::make(checkpoint, place, policy, GpuModules::all));
   if (place.device == nullptr) return plan;
   const std::int64_t longest = plan->info().max_context;
-  call.context = std::min(call.context > 0 ? call.context : kUsualContext, longest);
+  call.context = std::min(std::max(call.context, kUsualContext), longest);  // a load wants room for the usual one
   call.batch_tokens = plan->prefill_chunk();
   auto counted = guarded("plan the memory", [&] { return memory_plan(*plan, call); });
   MORACLE_ASSIGN(const MemoryPlan memory, unless_changed(*checkpoint, std::move(counted)));
@@ -74,11 +74,13 @@ Result<std::unique_ptr<LoadPlan>> plan_for_room(const std::shared_ptr<const Chec
     if (layer.experts.card == nullptr || layer.experts.card->device == DeviceKind::cpu) continue;
     experts.push_back(layer.experts.bytes);
   }
+  std::uint64_t least = device.least;  // of short calls, with one sequence
   while (held > device.free && !experts.empty()) {
     held -= std::min(held, experts.back());
+    least -= std::min(least, experts.back());
     experts.pop_back();
   }
-  if (held > device.free) return plan;
+  if (std::min(held, least) > device.free) return plan;
   return LoadPlan::make(checkpoint, place, policy, GpuModules::all, std::ssize(experts));
 }
 

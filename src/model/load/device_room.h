@@ -25,6 +25,7 @@ struct RoomForStates {
 
 // The plan of a model that is to run. Where the GPU of the place lacks room for all of it, the host has the routed
 // experts of the last layers, of as few as it takes; where that does not suffice the plan is one of the whole model.
+// `call` is brought to the usual context at least, and to the chunk of the GPU.
 // Errors: those of LoadPlan::make and memory_plan.
 Result<std::unique_ptr<LoadPlan>> plan_for_room(const std::shared_ptr<const Checkpoint>& checkpoint, const Place& place,
                                                 const Policy& policy, const RoomForStates& states,

@@ -338,6 +338,10 @@ Result<std::unique_ptr<Model>> load_model(LoadPlan& plan, ThreadPool& pool, cons
   parts.prefill_chunk = host.prefill_chunk;
   parts.owners.push_back(ops);
   parts.device = own.placement().main_gpu();
+  // A GPU that has no room for a usual chunk takes prompts in shorter ones.
+  if (parts.device != nullptr && room.call_tokens < std::min(call.batch_tokens, call.context)) {
+    parts.prefill_chunk = room.call_tokens;
+  }
   MORACLE_TRY(own.checkpoint().verify_unchanged());
   return guarded("load the weights", [&]() -> Result<std::unique_ptr<Model>> {
     auto model = std::make_unique<Transformer>(std::move(parts), pool);
