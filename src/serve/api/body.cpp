@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/json_scanner.h"
 #include "serve/limits.h"
 #include "text/unicode.h"
 
@@ -65,16 +66,28 @@ Error not_finite(std::string_view body, const JsonDocument& document) {
   return error;
 }
 
+// The field whose value nests deeper than a body may; empty: the body itself is no object.
+std::string deep_field(std::string_view body) {
+  std::string name;
+  JsonScanner scanner(body, 0, "", "json.syntax");
+  const Result<> read = scanner.object([&](const std::string& key, std::uint64_t) {
+    name = key.substr(0, kNameBytes);
+    return scanner.skip_value(kBodyDepth - 1);
+  });
+  return read.ok() ? "" : name;
+}
+
 // A fault of the text goes before one of JSON.
 Error unreadable(std::string_view body, Error error) {
   if (const auto bad = unicode::find_invalid_utf8(body))
     return invalid_utf8(fmt::format("bytes that are none at byte {}", *bad));
   if (const auto nul = find_nul(body)) return invalid_utf8(fmt::format("NUL at byte {}", *nul));
+  const bool deep = error.code == "json.depth";
   const bool lone = error.wanted.find("surrogate") != std::string::npos;
-  const bool limit = error.code == "json.depth" || error.code == "json.values";
+  const bool limit = deep || error.code == "json.values";
   error.code = lone ? "request.invalid_utf8" : limit ? "request.limit" : "request.invalid_json";
-  error.advice.clear();                                    // it is of files
-  error.found += " at " + std::exchange(error.where, {});  // which is no field
+  error.advice.clear();                                                              // it is of files
+  error.found += " at " + std::exchange(error.where, deep ? deep_field(body) : "");  // a byte is no field
   return error;
 }
 

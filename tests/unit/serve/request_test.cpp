@@ -338,7 +338,13 @@ TEST(ServeRequest, SizesAreHeldBeforeAnythingIsMade) {
   prompts.resize(prompts.size() / 2 / 4 * 4 - 1);
   EXPECT_EQ(refusal(GenerationApi::completions, "{\"n\": 16, \"prompt\":[" + prompts + "]}").param, "n");
   EXPECT_EQ(refusal(GenerationApi::chat, std::string(kBodyBytes + 1, ' ')).status, 413);
-  EXPECT_EQ(chat_refusal("\"user\": " + std::string(80, '[') + std::string(80, ']')).code, "limit");
+  const auto nested = [](int depth) {
+    const auto size = static_cast<std::size_t>(depth);
+    return "\"top_k\": 5, \"user\": " + std::string(size, '[') + std::string(size, ']');
+  };
+  EXPECT_EQ(chat_refusal(nested(kBodyDepth)).code, "limit");
+  EXPECT_EQ(chat_refusal(nested(kBodyDepth)).param, "user") << "the field that holds it";
+  EXPECT_TRUE(parse_request(GenerationApi::chat, chat(nested(kBodyDepth - 1)), false).ok()) << "the body is a level";
   EXPECT_EQ(chat_refusal("\"model\": \"" + std::string(300, 'a') + "\"").param, "model");
 }
 
