@@ -102,11 +102,18 @@ std::optional<Refusal> refusal_of(const LatentAttentionArgs& args) {
   const LatentAttentionShape& shape = args.shape;
   if (shape.position_scale.beta != 0.0F) return Refusal{"queries of one scale", "queries scaled by position"};
   if (shape.top_k != 0) return Refusal{"latent attention to all positions", "an indexer's choice"};
+  if (!shape.rotated) return Refusal{"latent attention that turns by position", "one that does not"};
+  if (shape.head_gate) return Refusal{"latent attention without gates", "gates by heads"};
   return first_of({refused_pages(args.kv), refused_size("a latent", shape.kv_lora_rank, 16, cuda::kMostRank),
                    refused_size("a latent with its rotated key", shape.latent_width(), 2, cuda::kMostLatentRow)});
 }
 std::optional<Refusal> refusal_of(const DeltaRuleArgs& args) {
-  return refused_size("a key head", args.shape.key_dim, 1, cuda::kMostKeyDim);
+  const DeltaNetShape& shape = args.shape;
+  if (shape.decay_by_channel) return Refusal{"decays by head", "by channel"};
+  if (shape.least_decay != 0.0F) return Refusal{"decays without a bound", "with one"};
+  if (shape.apart) return Refusal{"q, k and v of one convolution", "one each"};
+  if (shape.sigmoid_gate) return Refusal{"outputs gated by silu", "by sigmoid"};
+  return refused_size("a key head", shape.key_dim, 1, cuda::kMostKeyDim);
 }
 
 class DeviceOps final : public Ops {

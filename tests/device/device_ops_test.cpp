@@ -129,6 +129,21 @@ TEST_F(DeviceOpsTest, OthersRefuseSizesBeyondTheirs) {
   EXPECT_EQ(failure(&Ops::delta_rule, delta), "");
   delta.shape.key_dim = 257;
   EXPECT_EQ(failure(&Ops::delta_rule, delta), "cuda:0: wanted a key head of up to 256, found 257 [device.operation]");
+  delta.shape.key_dim = 256;
+  delta.shape.decay_by_channel = true;
+  EXPECT_EQ(failure(&Ops::delta_rule, delta), "cuda:0: wanted decays by head, found by channel [device.operation]");
+  delta.shape.decay_by_channel = false;
+  delta.shape.sigmoid_gate = true;
+  EXPECT_EQ(failure(&Ops::delta_rule, delta),
+            "cuda:0: wanted outputs gated by silu, found by sigmoid [device.operation]");
+  latents.shape.kv_lora_rank = 512;
+  latents.shape.rotated = false;
+  EXPECT_EQ(failure(&Ops::latent_attention, latents),
+            "cuda:0: wanted latent attention that turns by position, found one that does not [device.operation]");
+  latents.shape.rotated = true;
+  latents.shape.head_gate = true;
+  EXPECT_EQ(failure(&Ops::latent_attention, latents),
+            "cuda:0: wanted latent attention without gates, found gates by heads [device.operation]");
   RouteArgs route{};
   route.shape.experts = kMostRouted;
   EXPECT_EQ(failure(&Ops::route, route), "");

@@ -14,7 +14,9 @@ struct LatentAttentionShape {
   std::int64_t qk_rope_head_dim = 0;
   std::int64_t v_head_dim = 0;
   std::int64_t kv_lora_rank = 0;
+  bool rotated = true;         // else positions leave the parts of qk_rope_head_dim as they are
   bool interleaved = true;     // pairs to be rotated lie side by side, not half a head apart
+  bool head_gate = false;      // what a head gives is multiplied by a sigmoid
   float scale = 1.0F;          // of the scores
   std::int64_t top_k = 0;      // positions that a query sees, which an indexer has chosen; 0: all
   std::int64_t index_dim = 0;  // of the indexer's keys, which lie behind the latents of a block; 0: the layer has none
@@ -36,13 +38,14 @@ struct LatentAttentionArgs {
   const float* keys = nullptr;       // [heads, qk_nope_head_dim, kv_lora_rank]
   const float* values = nullptr;     // [heads, kv_lora_rank, v_head_dim]
   InputQuant input{};                // what the projection does to the latent that it reads
-  RopeTable rope{};                  // of qk_rope_head_dim / 2
+  RopeTable rope{};                  // of qk_rope_head_dim / 2, where the shape is rotated
   BlockMemory blocks{};
   const KvSpan* spans = nullptr;  // [span_count]
   std::int64_t span_count = 0;
   const float* q = nullptr;                // [tokens, heads, q_head_dim]
   const float* latents = nullptr;          // [tokens, latent_width]
   const std::int32_t* selected = nullptr;  // [tokens, shape.top_k], as of IndexArgs
+  const float* gate = nullptr;             // [tokens, heads], where the shape has one
   float* out = nullptr;                    // [tokens, heads, v_head_dim]
 };
 static_assert(kPlain<LatentAttentionArgs>);

@@ -6,7 +6,7 @@
 namespace moracle {
 
 // One token of a gated delta rule (Yang et al., arXiv 2412.06464) on `n` columns of a state S [rows, n]:
-//   m = decay k^T S;  S = decay S + k (beta (v - m))^T;  out = q^T S
+//   S = diag(decay) S;  m = k^T S;  S = S + k (beta (v - m))^T;  out = q^T S
 // Columns do not depend on each other; sums over rows are in ascending order.
 struct DeltaStep {
   std::int64_t rows = 0;
@@ -14,7 +14,8 @@ struct DeltaStep {
   const float* key = nullptr;    // [rows]
   const float* query = nullptr;  // [rows]
   const float* value = nullptr;  // [n]
-  float decay = 1.0F;
+  const float* decay = nullptr;  // [rows], or one number for all of them
+  bool decay_by_row = false;
   float beta = 0.0F;
   float* state = nullptr;  // [rows, n], row after row
   float* out = nullptr;    // [n]

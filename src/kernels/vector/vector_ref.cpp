@@ -120,22 +120,24 @@ void rotate(float* a, float* b, const float* cos, const float* sin, std::int64_t
 void delta_step(const DeltaStep& step) {
   const std::int64_t n = step.n;
   constexpr std::int64_t kColumns = 16;  // at a time, so that their sums stay in registers
+  const std::int64_t stride = step.decay_by_row ? 1 : 0;
   for (std::int64_t begin = 0; begin < n; begin += kColumns) {
     const std::int64_t width = std::min(kColumns, n - begin);
     std::array<float, kColumns> delta{};
     std::array<float, kColumns> out{};
     for (std::int64_t i = 0; i < step.rows; ++i) {
       const float* const row = step.state + i * n + begin;
-      for (std::int64_t j = 0; j < width; ++j) delta[static_cast<std::size_t>(j)] += step.key[i] * row[j];
+      const float key = step.decay[i * stride] * step.key[i];
+      for (std::int64_t j = 0; j < width; ++j) delta[static_cast<std::size_t>(j)] += key * row[j];
     }
     for (std::int64_t j = 0; j < width; ++j) {
       float& d = delta[static_cast<std::size_t>(j)];
-      d = step.beta * (step.value[begin + j] - step.decay * d);
+      d = step.beta * (step.value[begin + j] - d);
     }
     for (std::int64_t i = 0; i < step.rows; ++i) {
       float* const row = step.state + i * n + begin;
       for (std::int64_t j = 0; j < width; ++j) {
-        row[j] = step.decay * row[j] + step.key[i] * delta[static_cast<std::size_t>(j)];
+        row[j] = step.decay[i * stride] * row[j] + step.key[i] * delta[static_cast<std::size_t>(j)];
         out[static_cast<std::size_t>(j)] += step.query[i] * row[j];
       }
     }

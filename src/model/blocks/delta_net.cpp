@@ -8,8 +8,15 @@ namespace moracle {
 
 struct DeltaNet::Call {
   DeltaRuleArgs args{};
+  float* z_low = nullptr;       // [tokens, z_rank]
+  float* a_low = nullptr;       // [tokens, a_rank]
   std::span<std::byte> rest{};  // of one linear or operation after the other
 };
+
+std::array<const PackedLinear*, 9> DeltaNet::linears() const {
+  return {parts_.qkv.get(), parts_.k.get(),     parts_.v.get(), parts_.z_low.get(), parts_.z.get(),
+          parts_.b.get(),   parts_.a_low.get(), parts_.a.get(), parts_.out.get()};
+}
 
 DeltaNet::Call DeltaNet::lay_out(BumpArena& arena, const Ops& ops, std::int64_t tokens, int threads) const {
   Call call;
@@ -19,6 +26,8 @@ DeltaNet::Call DeltaNet::lay_out(BumpArena& arena, const Ops& ops, std::int64_t 
           .tokens = tokens,
           .batch_invariant = parts_.batch_invariant ? 1 : 0,
           .taps = parts_.taps.data,
+          .k_taps = parts_.k_taps.data,
+          .v_taps = parts_.v_taps.data,
           .rate = parts_.rate.data,
           .dt_bias = parts_.dt_bias.data,
           .norm = parts_.norm.args()};
@@ -26,10 +35,12 @@ DeltaNet::Call DeltaNet::lay_out(BumpArena& arena, const Ops& ops, std::int64_t 
   args.work = arena.take<float>(count(tokens * (shape.channels() + (shape.grouped ? shape.value_width() : 0)))).data();
   args.z = arena.take<float>(count(tokens * shape.value_width())).data();
   args.b = arena.take<float>(count(tokens * shape.value_heads * (shape.grouped ? 2 : 1))).data();
-  args.a = arena.take<float>(count(shape.grouped ? 0 : tokens * shape.value_heads)).data();
-  const std::size_t linears = linear_workspace(
-      {parts_.qkv.get(), parts_.z.get(), parts_.b.get(), parts_.a.get(), parts_.out.get()}, tokens, threads);
-  call.rest = arena.take<std::byte>(std::max(linears, ops.workspace(args, threads)));
+  args.a = arena.take<float>(count(shape.grouped ? 0 : tokens * shape.decays())).data();
+  call.z_low = arena.take<float>(count(tokens * parts_.z_rank)).data();
+  call.a_low = arena.take<float>(count(tokens * parts_.a_rank)).data();
+  std::size_t rest = ops.workspace(args, threads);
+  for (const PackedLinear* linear : linears()) rest = std::max(rest, linear_workspace({linear}, tokens, threads));
+  call.rest = arena.take<std::byte>(rest);
   return call;
 }
 
@@ -38,9 +49,9 @@ LayerState DeltaNet::state(const Ops& /*ops*/) const {
 }
 
 std::size_t DeltaNet::bytes() const {
-  std::size_t total = parts_.taps.bytes() + parts_.rate.bytes() + parts_.dt_bias.bytes() + parts_.norm.bytes();
-  for (const PackedLinear* linear :
-       {parts_.qkv.get(), parts_.z.get(), parts_.b.get(), parts_.a.get(), parts_.out.get()}) {
+  std::size_t total = parts_.taps.bytes() + parts_.k_taps.bytes() + parts_.v_taps.bytes() + parts_.rate.bytes() +
+                      parts_.dt_bias.bytes() + parts_.norm.bytes();
+  for (const PackedLinear* linear : linears()) {
     if (linear != nullptr) total += linear->bytes();
   }
   return total;
@@ -52,18 +63,31 @@ std::size_t DeltaNet::workspace_bytes(const Ops& ops, std::int64_t tokens, int t
   return counting.used() + BumpArena::kAlignment;
 }
 
+void DeltaNet::project(const ForwardContext& context, const Call& call, const float* x) const {
+  const DeltaRuleArgs& args = call.args;
+  const RunContext run = context.run_context(call.rest);
+  const std::int64_t tokens = context.tokens;
+  const bool z_low = parts_.z_low != nullptr;
+  const bool a_low = parts_.a_low != nullptr;
+  const LinearRun z = z_low ? LinearRun{parts_.z_low.get(), call.z_low} : LinearRun{parts_.z.get(), args.z};
+  const LinearRun a = a_low ? LinearRun{parts_.a_low.get(), call.a_low} : LinearRun{parts_.a.get(), args.a};
+  run_linears(run, {{parts_.qkv.get(), args.shape.grouped ? args.work : args.mixed}, z, {parts_.b.get(), args.b}, a},
+              tokens, x);
+  if (args.shape.apart) {
+    float* const k = args.mixed + tokens * args.shape.key_width();
+    run_linears(run, {{parts_.k.get(), k}, {parts_.v.get(), k + tokens * args.shape.key_width()}}, tokens, x);
+  }
+  if (z_low) parts_.z->run(run, tokens, call.z_low, args.z);
+  if (a_low) parts_.a->run(run, tokens, call.a_low, args.a);
+}
+
 void DeltaNet::run(const ForwardContext& context, const float* x, float* out) const {
   BumpArena arena(context.workspace);
   Call call = lay_out(arena, context.ops, context.tokens, context.threads());
   DeltaRuleArgs& args = call.args;
   const RunContext run = context.run_context(call.rest);
   context.enter(Phase::projections);
-  run_linears(run,
-              {{parts_.qkv.get(), args.shape.grouped ? args.work : args.mixed},
-               {parts_.z.get(), args.z},
-               {parts_.b.get(), args.b},
-               {parts_.a.get(), args.a}},
-              context.tokens, x);
+  project(context, call, x);
   context.enter(Phase::attention);
   args.states = context.state.recurrent_blocks(parts_.layer);
   args.spans = context.state.recurrent;

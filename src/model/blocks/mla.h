@@ -44,10 +44,11 @@ class LatentAttention final : public Mixer {
     Norm kv_norm{};
     LatentProjection kv_b{};
     std::unique_ptr<PackedLinear> o{};
+    std::unique_ptr<PackedLinear> head_gate{};  // to [heads]; null: none
     Indexer indexer{};
     LatentAttentionShape shape{};
-    std::size_t rope = 0;   // index into ForwardContext::ropes
-    std::size_t layer = 0;  // index into the sequence state
+    std::optional<std::size_t> rope{};  // index into ForwardContext::ropes, with shape.rotated
+    std::size_t layer = 0;              // index into the sequence state
     KvType kv = KvType::f32;
     bool batch_invariant = false;  // tokens are added in one order for any call
   };

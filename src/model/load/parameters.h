@@ -49,6 +49,8 @@ inline Attention::Parts parts_of(const AttentionSpec& spec) {
 inline DeltaNet::Parts parts_of(const DeltaNetSpec& spec) {
   DeltaNet::Parts parts;
   parts.shape = spec.shape;
+  if (spec.z_low) parts.z_rank = spec.z_low->out;
+  if (spec.a_low) parts.a_rank = spec.a_low->out;
   return parts;
 }
 inline LatentAttention::Parts parts_of(const LatentAttentionSpec& spec) {
@@ -112,24 +114,42 @@ Result<> visit_taps(Visitor& visitor, const std::string& path, std::int64_t chan
   return visitor.tensor(path, path + ".weight", "convolution", {channels, 1, kernel}, ArrayForm::transposed, part);
 }
 
+// q, k and v, and their convolutions.
+template <class Visitor, SpecOf<DeltaNetSpec> Spec>
+Result<> visit_inputs(Visitor& visitor, Spec& spec, DeltaNet::Parts& parts) {
+  const auto& shape = spec.shape;
+  if (!shape.apart) {
+    const std::int64_t channels = shape.channels();
+    MORACLE_TRY(visitor.rows(spec.qkv, parts.qkv, shape.grouped ? channels + shape.value_width() : channels));
+    return visit_taps(visitor, spec.conv, channels, shape.kernel, parts.taps);
+  }
+  MORACLE_TRY(visitor.rows(spec.qkv, parts.qkv, shape.key_width()));
+  MORACLE_TRY(visitor.rows(spec.k, parts.k, shape.key_width()));
+  MORACLE_TRY(visitor.rows(spec.v, parts.v, shape.value_width()));
+  MORACLE_TRY(visit_taps(visitor, spec.conv, shape.key_width(), shape.kernel, parts.taps));
+  MORACLE_TRY(visit_taps(visitor, spec.k_conv, shape.key_width(), shape.kernel, parts.k_taps));
+  return visit_taps(visitor, spec.v_conv, shape.value_width(), shape.kernel, parts.v_taps);
+}
+
 template <class Visitor, SpecOf<DeltaNetSpec> Spec>
 Result<> visit_parameters(Visitor& visitor, Spec& spec, DeltaNet::Parts& parts) {
   auto& shape = spec.shape;
   MORACLE_TRY(visitor.divide(shape.key_heads, spec.qkv.path, "key heads"));
   MORACLE_TRY(visitor.divide(shape.value_heads, spec.qkv.path, "value heads"));
-  const std::int64_t values = shape.value_width();
-  const std::int64_t channels = shape.channels();
-  MORACLE_TRY(visitor.rows(spec.qkv, parts.qkv, shape.grouped ? channels + values : channels));
-  if (!shape.grouped) MORACLE_TRY(visitor.rows(spec.z, parts.z, values));
+  MORACLE_TRY(visit_inputs(visitor, spec, parts));
+  if (spec.z_low) MORACLE_TRY(visitor.whole(*spec.z_low, parts.z_low));
+  if (!shape.grouped) MORACLE_TRY(visitor.rows(spec.z, parts.z, shape.value_width()));
   MORACLE_TRY(visitor.rows(spec.b, parts.b, shape.grouped ? 2 * shape.value_heads : shape.value_heads));
-  if (!shape.grouped) MORACLE_TRY(visitor.rows(spec.a, parts.a, shape.value_heads));
-  MORACLE_TRY(visit_taps(visitor, spec.conv, channels, shape.kernel, parts.taps));
+  if (spec.a_low) MORACLE_TRY(visitor.whole(*spec.a_low, parts.a_low));
+  if (!shape.grouped) MORACLE_TRY(visitor.rows(spec.a, parts.a, shape.decays()));
+  const std::int64_t heads = shape.value_heads;
+  const std::vector<std::int64_t> rates =
+      spec.a_log_wide ? std::vector<std::int64_t>{1, 1, heads, 1} : std::vector{heads};
+  MORACLE_TRY(visitor.tensor(spec.a_log, spec.a_log, "recurrence", rates, ArrayForm::exponential, parts.rate));
   MORACLE_TRY(
-      visitor.tensor(spec.a_log, spec.a_log, "recurrence", {shape.value_heads}, ArrayForm::exponential, parts.rate));
-  MORACLE_TRY(
-      visitor.tensor(spec.dt_bias, spec.dt_bias, "recurrence", {shape.value_heads}, ArrayForm::stored, parts.dt_bias));
+      visitor.tensor(spec.dt_bias, spec.dt_bias, "recurrence", {shape.decays()}, ArrayForm::stored, parts.dt_bias));
   MORACLE_TRY(visitor.norm(spec.norm, parts.norm, spec.norm.size));
-  return visitor.columns(spec.out, parts.out, values);
+  return visitor.columns(spec.out, parts.out, shape.value_width());
 }
 
 template <class Visitor>
@@ -197,6 +217,7 @@ Result<> visit_parameters(Visitor& visitor, Spec& spec, LatentAttention::Parts& 
   MORACLE_TRY(visitor.whole(spec.kv_a, parts.kv_a));
   MORACLE_TRY(visitor.norm(spec.kv_norm, parts.kv_norm, spec.kv_norm.size));
   MORACLE_TRY(visitor.absorbed(spec, parts.kv_b, shape.heads * shape.kv_head_dim()));
+  if (spec.head_gate) MORACLE_TRY(visitor.rows(*spec.head_gate, parts.head_gate, shape.heads));
   if (spec.indexer) {
     auto& indexer = *spec.indexer;
     MORACLE_TRY(visitor.whole(indexer.q, parts.indexer.q));

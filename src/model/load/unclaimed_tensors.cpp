@@ -85,8 +85,9 @@ class Sorter {
  public:
   Sorter(const ModelSpec& spec, const TensorClaims& claims, const std::vector<ModuleReport>& modules)
       : spec_(spec), claims_(claims), names_(claims.unclaimed()) {
-    constexpr std::string_view kEmbedding = "embed_tokens";
-    root_ = spec.embedding.path.substr(0, spec.embedding.path.size() - kEmbedding.size());
+    const std::string& embedding = spec.embedding.path;
+    embedding_ = embedding.substr(embedding.rfind('.') + 1);
+    root_ = embedding.substr(0, embedding.size() - embedding_.size());
     for (const ModuleReport& module : modules) {
       if (module.scheme.weight.quantized()) quantized_.insert(usual_name(module.name));
     }
@@ -156,7 +157,7 @@ class Sorter {
     const std::string_view part = first_component(core);
     if (part == "lm_head") return inside(name);
     if (part == "base_model") return {false, kAdapter};
-    if (part == "layers" || part == "embed_tokens" || part == "norm") {
+    if (part == "layers" || part == embedding_ || part == "norm") {
       if (name.starts_with(root_) && name.size() == root_.size() + core.size()) return inside(name);
       return {false, "the files hold a second text model, beside the one below \"" + root_ + "\""};
     }
@@ -248,6 +249,7 @@ class Sorter {
   const ModelSpec& spec_;
   const TensorClaims& claims_;
   std::vector<std::string> names_;
+  std::string embedding_{};  // the table's name below the root
   std::string root_;
   std::set<std::string, std::less<>> quantized_;  // modules, by usual name
   std::set<std::int64_t> draft_layers_;           // layers that show parts of draft heads

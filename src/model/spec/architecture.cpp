@@ -59,7 +59,7 @@ AttentionSpec grouped_attention(const Architecture& row, const ModelSettings& s,
   return spec;
 }
 
-LatentAttentionSpec latent_attention(const ModelSettings& s, const std::string& path) {
+LatentAttentionSpec latent_attention(const ModelSettings& s, const std::string& path, std::string_view out) {
   const LatentAttentionShape& shape = s.latent;
   LatentAttentionSpec a{.shape = shape};
   const std::int64_t hidden = s.common.hidden;
@@ -77,7 +77,8 @@ LatentAttentionSpec latent_attention(const ModelSettings& s, const std::string& 
   }
   a.kv_norm = norm_spec(path + ".kv_a_layernorm", shape.kv_lora_rank, kLatentNormEps);
   a.kv_b = {.path = path + ".kv_b_proj", .out = shape.heads * shape.kv_head_dim(), .in = shape.kv_lora_rank};
-  a.o = {.path = path + ".o_proj", .out = hidden, .in = shape.heads * shape.v_head_dim, .bias = s.attention_bias};
+  a.o = {
+      .path = path + std::string(out), .out = hidden, .in = shape.heads * shape.v_head_dim, .bias = s.attention_bias};
   return a;
 }
 
@@ -123,6 +124,7 @@ Result<RopeSpec> rope_of(const Architecture& row, const ModelConfig& config, con
                                                     .rotary_factor = factor,
                                                     .head_dim = head_dim,
                                                     .max_positions = s.common.max_positions,
+                                                    .whole = row.rope.whole,
                                                     .layer_type = s.kinds[layer],
                                                     .yarn = row.rope.yarn}));
   if (row.latent && rope.rotary_dims != s.latent.qk_rope_head_dim) {
@@ -160,7 +162,7 @@ Result<std::size_t> add_rope_of(const Architecture& row, const ModelConfig& conf
     if (s.kinds[before] != s.kinds[layer] || !has_rope(row, s, before)) continue;
     const MixerSpec& mixer = spec.layers[before].mixer;
     const auto* const latent = std::get_if<LatentAttentionSpec>(&mixer);
-    return latent != nullptr ? latent->rope : *std::get<AttentionSpec>(mixer).rope;
+    return latent != nullptr ? *latent->rope : *std::get<AttentionSpec>(mixer).rope;
   }
   MORACLE_ASSIGN(const RopeSpec rope, rope_of(row, config, s, layer));
   spec.info.max_context = std::max(spec.info.max_context, rope.max_positions);
@@ -204,8 +206,8 @@ Result<const Architecture*> find_architecture(const ModelConfig& config) {
 
 Result<ModelSpec> describe(const Architecture& row, const ModelConfig& config, const TensorClaims& claims) {
   MORACLE_ASSIGN(const ModelSettings s, read_settings(row, config));
-  const std::string root = find_root(claims);
-  ModelSpec spec = common_spec(config, s.common, claims, root);
+  const std::string root = find_root(claims, row.embedding);
+  ModelSpec spec = common_spec(config, s.common, claims, root, row.embedding);
   spec.final_norm = norm_spec(root + std::string(row.final_norm), s.common.hidden, s.common.norm_eps);
   spec.final_norm.one_plus = row.zero_centred_norms;
   spec.final_norm.centred = spec.final_norm.bias = row.norms.centred;
@@ -222,13 +224,16 @@ Result<ModelSpec> describe(const Architecture& row, const ModelConfig& config, c
     if (has_rope(row, s, l)) {
       MORACLE_ASSIGN(rope, add_rope_of(row, config, s, l, spec));
     }
+    const std::string mixer = path + std::string(row.mixer);
     if (row.latent) {
-      LatentAttentionSpec attention = latent_attention(s, path + ".self_attn");
-      attention.rope = *rope;
-      attention.shape.scale = spec.ropes[*rope].score_scale / std::sqrt(static_cast<float>(s.latent.q_head_dim()));
+      LatentAttentionSpec attention = latent_attention(s, mixer, row.mixer_out);
+      attention.rope = rope;
+      attention.shape.rotated = rope.has_value();
+      const float score_scale = rope ? spec.ropes[*rope].score_scale : 1.0F;
+      attention.shape.scale = score_scale / std::sqrt(static_cast<float>(s.latent.q_head_dim()));
       layer.mixer = std::move(attention);
     } else {
-      AttentionSpec attention = grouped_attention(row, s, path + ".self_attn", l);
+      AttentionSpec attention = grouped_attention(row, s, mixer, l);
       attention.rope = rope;
       layer.mixer = std::move(attention);
     }

@@ -17,10 +17,11 @@
 
 namespace moracle {
 
-// A key of config.json that is true or false. Without a key the fallback holds.
+// A key of config.json that is true or false, or another where it is absent. Without a key the fallback holds.
 struct Flag {
   std::string_view key{};
   bool fallback = false;
+  std::string_view other{};
 };
 
 // A number under one key or another, of which the first counts where both are there. Without keys the fallback holds.
@@ -87,6 +88,7 @@ struct RopeRow {
   std::string_view dims{};         // key of the number of rotated dimensions, which gives way to the factor's
   std::optional<YarnSpec> yarn{};  // where the config scales nothing
   bool pairwise = false;           // pairs lie side by side
+  bool whole = false;              // partial_rotary_factor is not read
   bool in_windows = false;         // layers without a window are not rotated where others have one
   bool by_hook = false;
 };
@@ -105,7 +107,8 @@ struct RouterRow {
   Number experts{};
   Number top_k{{"num_experts_per_tok"}, 0};
   Flag renormalize{"norm_topk_prob", true};
-  bool grouped = false;  // n_group and topk_group are read
+  bool grouped = false;  // n_group, or `group_key` before it, and topk_group are read
+  std::string_view group_key{};
   std::int64_t groups = 1;
   std::int64_t top_groups = 1;
   std::string_view factor_key{};
@@ -123,12 +126,13 @@ struct MoeRow {
   bool bias = false;
 };
 
-// Sees every token. Its width is `width`, or as many times the routed experts' as `count`.
+// Sees every token. Its width is `width`, or as many times that of `each`, else of the routed experts, as `count`.
 struct SharedRow {
   Names path{};  // below the mixture; empty: none
   Number count{};
   Number width{};
   std::string_view gate{};  // below the mixture, [1, hidden]
+  std::string_view each{};  // key
 };
 
 enum class DenseLayers : std::uint8_t {
@@ -187,11 +191,14 @@ struct ModelSettings {
 
 struct Architecture {
   Names model_types{};
-  CommonConfig common{};             // kv_heads 0: as many as heads
-  Number kv_heads{};                 // keys that go before num_key_value_heads
-  std::string_view max_positions{};  // key that stands in for max_position_embeddings
-  std::string_view norm_eps{};       // key that stands in for rms_norm_eps
-  bool zero_centred_norms = false;   // y = (1 + w) x / rms outside of attention
+  CommonConfig common{};                        // kv_heads 0: as many as heads
+  Number kv_heads{};                            // keys that go before num_key_value_heads
+  std::string_view max_positions{};             // key that stands in for max_position_embeddings
+  std::string_view norm_eps{};                  // key that stands in for rms_norm_eps
+  std::string_view embedding = "embed_tokens";  // below the root
+  std::string_view mixer = ".self_attn";        // below a layer
+  std::string_view mixer_out = ".o_proj";       // below latent attention
+  bool zero_centred_norms = false;              // y = (1 + w) x / rms outside of attention
   LayerNorms norms{};
   std::string_view final_norm = "norm";  // below the layers' root
   bool parallel = false;                 // the feed-forward reads what the mixer reads
@@ -204,7 +211,7 @@ struct Architecture {
   MoeRow moe{};
   SharedRow shared{};
   DenseRow dense{};
-  std::array<Demand, 8> demands{};
+  std::array<Demand, 16> demands{};
   bool draft_layers = false;   // layers beyond the config's number are draft heads
   std::string_view ignored{};  // suffix of tensors that only training reads
   // Changes the spec that the row has made.

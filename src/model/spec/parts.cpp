@@ -9,8 +9,8 @@ namespace moracle {
 
 namespace {
 
-bool is_root(const TensorClaims& claims, std::string_view root) {
-  return claims.has_module(std::string(root) + "embed_tokens");
+bool is_root(const TensorClaims& claims, std::string_view root, std::string_view embedding) {
+  return claims.has_module(std::string(root).append(embedding));
 }
 
 // Whether two tensors hold the same numbers, by pages of both all over their lengths: whole matrices are too long to
@@ -31,7 +31,7 @@ bool look_alike(const TensorView* a, const TensorView* b) {
 // A head that is stored is used, whatever the config says of tying it; the name of the head that is wanted where none
 // is and the config ties none. Empty: the embedding's.
 std::string find_head(const ModelConfig& config, const CommonConfig& common, const TensorClaims& claims,
-                      const std::string& root) {
+                      const std::string& root, const std::string& embedding) {
   constexpr std::string_view kHead = "lm_head";
   constexpr const char* kKey = "tie_word_embeddings";
   std::vector<std::string> names{std::string(kHead), root + std::string(kHead)};
@@ -41,8 +41,8 @@ std::string find_head(const ModelConfig& config, const CommonConfig& common, con
   const auto stored =
       std::find_if(names.begin(), names.end(), [&](const auto& name) { return has_weights(claims, name); });
   if (stored != names.end()) {
-    const TensorView* const embedding = claims.find(root + "embed_tokens.weight");
-    if (common.tied && !look_alike(embedding, claims.find(*stored + ".weight"))) {
+    const TensorView* const table = claims.find(embedding + ".weight");
+    if (common.tied && !look_alike(table, claims.find(*stored + ".weight"))) {
       config.warn(std::string(kKey) + " = true is not followed: " + *stored +
                   ".weight is stored, is not the embedding, and is used");
     }
@@ -55,17 +55,17 @@ std::string find_head(const ModelConfig& config, const CommonConfig& common, con
 
 }  // namespace
 
-std::string find_root(const TensorClaims& claims) {
+std::string find_root(const TensorClaims& claims, std::string_view embedding) {
   for (const std::string_view root : kRoots) {
-    if (is_root(claims, root)) return std::string(root);
+    if (is_root(claims, root, embedding)) return std::string(root);
   }
   // A wrapper that no one here has met: the only place below which there is a text model.
   std::string found;
-  constexpr std::string_view kEmbedding = "embed_tokens.weight";
+  const std::string table = std::string(embedding) + ".weight";
   for (const auto& [name, tensor] : claims.checkpoint()->tensors()) {
-    if (!name.ends_with(kEmbedding)) continue;
-    const std::string root = name.substr(0, name.size() - kEmbedding.size());
-    if (!is_root(claims, root) || !claims.has_module(root + "layers.0")) continue;
+    if (!name.ends_with(table)) continue;
+    const std::string root = name.substr(0, name.size() - table.size());
+    if (!is_root(claims, root, embedding) || !claims.has_module(root + "layers.0")) continue;
     if (!found.empty()) return std::string(kRoots.front());
     found = root;
   }
@@ -73,7 +73,7 @@ std::string find_root(const TensorClaims& claims) {
 }
 
 ModelSpec common_spec(const ModelConfig& config, const CommonConfig& common, const TensorClaims& claims,
-                      const std::string& root) {
+                      const std::string& root, std::string_view embedding) {
   ModelSpec spec;
   spec.info.architecture = config.model_types().front();
   spec.info.layers = common.layers;
@@ -81,8 +81,10 @@ ModelSpec common_spec(const ModelConfig& config, const CommonConfig& common, con
   spec.info.vocab_size = common.vocabulary;
   spec.info.max_context = common.max_positions;
   spec.dtype = common.dtype;
-  spec.embedding = {.path = root + "embed_tokens", .out = common.vocabulary, .in = common.hidden};
-  spec.head = {.path = find_head(config, common, claims, root), .out = common.vocabulary, .in = common.hidden};
+  spec.embedding = {.path = root + std::string(embedding), .out = common.vocabulary, .in = common.hidden};
+  spec.head = {.path = find_head(config, common, claims, root, spec.embedding.path),
+               .out = common.vocabulary,
+               .in = common.hidden};
   return spec;
 }
 

@@ -11,13 +11,14 @@
 
 namespace moracle {
 
-// What precedes "embed_tokens", "layers" and "norm" in this checkpoint: one of kRoots (spelling.h), else whatever
-// precedes the only ones that are stored.
-[[nodiscard]] std::string find_root(const TensorClaims& claims);
+// What precedes `embedding` ("embed_tokens"), "layers" and "norm" in this checkpoint: one of kRoots (spelling.h), else
+// whatever precedes the only ones that are stored.
+[[nodiscard]] std::string find_root(const TensorClaims& claims, std::string_view embedding);
 
-// Embedding, head and final norm, and the sizes of `info`. A head that is stored goes before the config's word for it.
+// Embedding, of the path `embedding`, head and final norm, and the sizes of `info`. A head that is stored goes before
+// the config's word for it.
 [[nodiscard]] ModelSpec common_spec(const ModelConfig& config, const CommonConfig& common, const TensorClaims& claims,
-                                    const std::string& root);
+                                    const std::string& root, std::string_view embedding);
 
 // A norm over `size` elements.
 [[nodiscard]] NormSpec norm_spec(std::string path, std::int64_t size, double eps);

@@ -358,8 +358,8 @@ Result<RopeSpec> parse_rope(const ModelConfig& config, const RopeDefaults& defau
     MORACLE_ASSIGN(const double original, of_either(config, outer, inner, kOriginal, 0.0, 1e12));
     parameters[kOriginal] = original;
   }
-  MORACLE_ASSIGN(RopeSpec rope,
-                 make_rope(inner, inner.has("partial_rotary_factor") ? inner : outer, theta, factor, defaults));
+  MORACLE_ASSIGN(RopeSpec rope, make_rope(inner, inner.has("partial_rotary_factor") ? inner : outer, theta,
+                                          defaults.whole ? defaults.rotary_factor : factor, defaults));
   if (source.object != nullptr) warn_of_unread_keys(config, *source.object, source.pointer);
   return rope;
 }

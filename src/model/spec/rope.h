@@ -37,6 +37,7 @@ struct RopeDefaults {
   double rotary_factor = 1.0;  // partial_rotary_factor
   std::int64_t head_dim = 0;   // dimensions the factor is applied to
   std::int64_t max_positions = 0;
+  bool whole = false;              // partial_rotary_factor is not read
   std::string layer_type{};        // picks an entry where rope_parameters holds one per layer type
   std::optional<YarnSpec> yarn{};  // where the config has neither rope_parameters nor rope_scaling
 };

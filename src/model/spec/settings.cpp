@@ -16,6 +16,9 @@ constexpr std::array kMlpKinds{kSparse, kDense};
 
 Result<bool> read(const ModelConfig& config, const Flag& flag) {
   if (flag.key.empty()) return flag.fallback;
+  if (!flag.other.empty() && !config.reader().has(flag.key)) {
+    return config.reader().boolean_or(flag.other, flag.fallback);
+  }
   return config.reader().boolean_or(flag.key, flag.fallback);
 }
 
@@ -100,7 +103,8 @@ Result<RoutingSpec> read_routing(const RouterRow& row, const ModelConfig& config
     MORACLE_ASSIGN(routing.top_k, read(config, row.top_k, std::min(kMaxTopK, routing.experts)));
   }
   if (row.grouped) {
-    MORACLE_ASSIGN(routing.groups, reader.integer_or("n_group", row.groups, 1, routing.experts));
+    const std::string_view key = row.group_key.empty() ? "n_group" : row.group_key;
+    MORACLE_ASSIGN(routing.groups, config.either(key, "n_group", row.groups, 1, routing.experts));
     MORACLE_ASSIGN(routing.top_groups, reader.integer_or("topk_group", row.top_groups, 1, routing.groups));
   }
   MORACLE_ASSIGN(const bool renormalize, read(config, row.renormalize));
@@ -135,7 +139,10 @@ Result<std::int64_t> read_shared(const SharedRow& row, const ModelConfig& config
   if (row.path[0].empty()) return 0;
   if (!row.width.keys[0].empty()) return read(config, row.width, kMaxIntermediate);
   MORACLE_ASSIGN(const std::int64_t count, read(config, row.count, kMaxExperts));
-  return count * expert_intermediate;
+  if (row.each.empty()) return count * expert_intermediate;
+  MORACLE_ASSIGN(const std::int64_t each,
+                 config.reader().integer_or(row.each, expert_intermediate, 1, kMaxIntermediate));
+  return count * each;
 }
 
 Result<std::vector<bool>> dense_by_step(const ModelConfig& config, std::int64_t layers, std::int64_t experts) {

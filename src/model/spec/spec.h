@@ -65,13 +65,18 @@ struct AttentionSpec {
 
 // Gated delta net: a recurrence with a state of fixed size.
 struct DeltaNetSpec {
-  // Separate: qkv [q | k | v], z [value_heads * value_dim, hidden], b and a [value_heads, hidden]. Grouped: qkv's rows
-  // are, key head by key head, [q | k | v | z], b's [b | a]; z and a are absent.
+  // Separate: qkv [q | k | v], z [value_heads * value_dim, hidden], b [value_heads, hidden], a [shape.decays(),
+  // hidden]. Grouped: qkv's rows are, key head by key head, [q | k | v | z], b's [b | a]; z and a are absent. Apart:
+  // qkv is q, beside which k and v have linears and convolutions of their own.
   LinearSpec qkv{}, z{}, b{}, a{}, out{};
-  std::string conv{};     // module; "<conv>.weight" [channels, 1, kernel]
-  std::string a_log{};    // tensor [value_heads]
-  std::string dt_bias{};  // tensor [value_heads]
-  NormSpec norm{};        // over value_dim
+  LinearSpec k{}, v{};
+  std::optional<LinearSpec> z_low{}, a_low{};  // [rank, hidden]: what z and a read in place of the input
+  std::string conv{};                          // module; "<conv>.weight" [channels, 1, kernel]
+  std::string k_conv{}, v_conv{};              // modules, where apart
+  std::string a_log{};                         // tensor [value_heads]
+  bool a_log_wide = false;                     // it is stored as [1, 1, value_heads, 1]
+  std::string dt_bias{};                       // tensor [shape.decays()]
+  NormSpec norm{};                             // over value_dim
   DeltaNetShape shape{};
 };
 
@@ -94,9 +99,10 @@ struct LatentAttentionSpec {
   NormSpec kv_norm{};  // over the latent
   LinearSpec kv_b{};   // rows are, head by head, [keys (qk_nope_head_dim) | values (v_head_dim)]
   LinearSpec o{};
-  std::optional<IndexerSpec> indexer{};  // none with shape.top_k: the choice is that of the layer before
+  std::optional<LinearSpec> head_gate{};  // [heads, hidden], with shape.head_gate
+  std::optional<IndexerSpec> indexer{};   // none with shape.top_k: the choice is that of the layer before
   LatentAttentionShape shape{};
-  std::size_t rope = 0;  // index into ModelSpec::ropes
+  std::optional<std::size_t> rope{};  // index into ModelSpec::ropes, with shape.rotated
 };
 
 // Taps of a convolution, and a bias where it has one.

@@ -40,11 +40,12 @@ constexpr std::array kMembers{
     Member{"kv_lora_rank", {"kv_lora_rank"}},
     Member{"index_heads", {"index_n_heads"}},
     Member{"index_dim", {"index_head_dim"}},
-    Member{"key_heads", {"linear_num_key_heads"}},
-    Member{"value_heads", {"linear_num_value_heads"}},
-    Member{"key_dim", {"linear_key_head_dim"}},
-    Member{"value_dim", {"linear_value_head_dim"}},
-    Member{"kernel", {"linear_conv_kernel_dim", "conv_L_cache", "mamba_d_conv"}},
+    Member{"key_heads", {"linear_num_key_heads", "linear_num_heads", "num_attention_heads"}},
+    Member{"value_heads", {"linear_num_value_heads", "linear_num_heads", "num_attention_heads"}},
+    Member{"key_dim", {"linear_key_head_dim", "linear_head_dim", "head_dim"}},
+    Member{"value_dim", {"linear_value_head_dim", "linear_head_dim", "head_dim"}},
+    Member{"kernel", {"linear_conv_kernel_dim", "conv_L_cache", "mamba_d_conv", "short_conv_kernel_size"}},
+    Member{"least_decay", {"kda_lower_bound"}},
     Member{"state_heads", {"mamba_n_heads", "mamba_expand"}},
     Member{"state_groups", {"mamba_n_groups"}},
     Member{"states", {"mamba_d_state"}},
@@ -121,6 +122,8 @@ Result<> validate(const DeltaNetSpec& spec, const ModelSpec& /*model*/) {
   MORACLE_TRY(require_within(shape.key_dim, kMaxHeadDim, "key_dim"));
   MORACLE_TRY(require_within(shape.value_dim, kMaxHeadDim, "value_dim"));
   MORACLE_TRY(require_within(shape.kernel, kMaxConvolution, "kernel"));
+  MORACLE_TRY(require(std::isfinite(shape.least_decay) && shape.least_decay <= 0.0F, "least_decay",
+                      "a finite number up to 0", fmt::format("{}", shape.least_decay)));
   return validate(spec.norm);
 }
 
@@ -157,7 +160,7 @@ Result<> validate(const LatentAttentionSpec& spec, const ModelSpec& model) {
   MORACLE_TRY(require_positive(shape.scale, "inv_freq"));
   if (spec.q_a) MORACLE_TRY(validate(spec.q_norm));
   MORACLE_TRY(validate(spec.kv_norm));
-  return require_rotary(model, spec.rope, shape.qk_rope_head_dim, "rotated part");
+  return spec.rope ? require_rotary(model, *spec.rope, shape.qk_rope_head_dim, "rotated part") : Result<>(Ok{});
 }
 
 Result<> validate(const ActivationSpec& spec) {

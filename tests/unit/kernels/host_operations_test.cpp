@@ -202,5 +202,84 @@ TEST_F(HostOperationsTest, IndexChoosesTheBestPositions) {
   }
 }
 
+// q, k and v that have arrays of their own give what they give side by side, call after call.
+TEST_F(HostOperationsTest, DeltaRuleTakesItsInputsApart) {
+  const DeltaNetShape joined{.key_heads = 2,
+                             .value_heads = 2,
+                             .key_dim = 3,
+                             .value_dim = 4,
+                             .kernel = 3,
+                             .decay_by_channel = true,
+                             .sigmoid_gate = true,
+                             .least_decay = -2.0F};
+  DeltaNetShape apart = joined;
+  apart.apart = true;
+  const std::int64_t channels = joined.channels();
+  const auto numbers = [](std::int64_t count, float step) {
+    std::vector<float> made(static_cast<std::size_t>(count));
+    for (std::size_t i = 0; i < made.size(); ++i) made[i] = std::sin(step * static_cast<float>(i + 1));
+    return made;
+  };
+  // Columns [begin, begin + width) of rows of all channels.
+  const auto columns = [&](const std::vector<float>& rows, std::int64_t begin, std::int64_t width) {
+    std::vector<float> part;
+    for (auto row = rows.begin(); row != rows.end(); row += channels) {
+      part.insert(part.end(), row + begin, row + begin + width);
+    }
+    return part;
+  };
+  const std::vector<float> taps = numbers(joined.kernel * channels, 0.7F);
+  const std::vector<float> rate{0.5F, 1.5F};
+  const std::vector<float> bias = numbers(joined.decays(), 0.3F);
+  const std::vector<float> weight(4, 1.25F);
+  const auto q_taps = columns(taps, 0, 6);
+  const auto k_taps = columns(taps, 6, 6);
+  const auto v_taps = columns(taps, 12, 8);
+  std::vector<std::vector<float>> outs;
+  for (const DeltaNetShape& shape : {joined, apart}) {
+    Recurrence recurrence(static_cast<std::size_t>(shape.state_floats()), 2);
+    std::vector<float>& out = outs.emplace_back();
+    for (const std::uint32_t call : {0U, 1U}) {
+      const std::int64_t tokens = 2;
+      const RecurrentSpan span{.begin = 0, .count = tokens, .before = call, .after = call + 1};
+      std::vector<float> mixed = numbers(tokens * channels, 0.9F + static_cast<float>(call));
+      if (shape.apart) {
+        std::vector<float> parts;
+        for (const auto& [begin, width] : {std::pair{0, 6}, {6, 6}, {12, 8}}) {
+          const auto part = columns(mixed, begin, width);
+          parts.insert(parts.end(), part.begin(), part.end());
+        }
+        mixed = parts;
+      }
+      std::vector<float> work(mixed.size());
+      std::vector<float> z = numbers(tokens * shape.value_width(), 0.2F);
+      std::vector<float> b = numbers(tokens * shape.value_heads, 0.4F);
+      std::vector<float> a = numbers(tokens * shape.decays(), 0.6F);
+      DeltaRuleArgs args{.shape = shape, .tokens = tokens};
+      args.taps = shape.apart ? q_taps.data() : taps.data();
+      args.k_taps = k_taps.data();
+      args.v_taps = v_taps.data();
+      args.rate = rate.data();
+      args.dt_bias = bias.data();
+      args.norm = {.weight = weight.data(), .size = shape.value_dim};
+      args.states = recurrence.blocks();
+      args.spans = &span;
+      args.span_count = 1;
+      args.mixed = mixed.data();
+      args.work = work.data();
+      args.z = z.data();
+      args.b = b.data();
+      args.a = a.data();
+      std::vector<std::byte> workspace(ref_ops().workspace(args, 2));
+      ref_ops().delta_rule({.stream = stream_, .workspace = workspace}, args);
+      out.insert(out.end(), mixed.begin(), mixed.begin() + tokens * shape.value_width());
+    }
+    const auto state = recurrence.block(2);
+    out.insert(out.end(), state.begin(), state.end());
+  }
+  EXPECT_EQ(outs[0], outs[1]);
+  EXPECT_TRUE(std::any_of(outs[0].begin(), outs[0].end(), [](float x) { return x != 0.0F; }));
+}
+
 }  // namespace
 }  // namespace moracle

@@ -273,11 +273,19 @@ TEST(VectorOps, DeltaStepMatchesDoubleAndEachColumnAlone) {
       const auto value = random_values(static_cast<std::size_t>(n), 12);
       const auto start = random_values(static_cast<std::size_t>(rows * n), 13);
       const float decay = 0.75F;
+      const std::vector<float> decays(static_cast<std::size_t>(rows), decay);
       const float beta = 0.3F;
       auto state = start;
       std::vector<float> out(static_cast<std::size_t>(n) + 1, 42.0F);
-      ops->delta_step({rows, n, key.data(), query.data(), value.data(), decay, beta, state.data(), out.data()});
+      ops->delta_step({rows, n, key.data(), query.data(), value.data(), &decay, false, beta, state.data(), out.data()});
       EXPECT_EQ(out.back(), 42.0F);
+      auto by_row = start;
+      std::vector<float> same(static_cast<std::size_t>(n));
+      ops->delta_step(
+          {rows, n, key.data(), query.data(), value.data(), decays.data(), true, beta, by_row.data(), same.data()});
+      EXPECT_EQ(by_row, state);
+      same.push_back(42.0F);
+      EXPECT_EQ(same, out);
       for (std::int64_t j = 0; j < n; ++j) {
         const auto at = [&](std::int64_t i) { return static_cast<std::size_t>(i * n + j); };
         std::vector<float> column;
@@ -296,11 +304,37 @@ TEST(VectorOps, DeltaStepMatchesDoubleAndEachColumnAlone) {
           want += static_cast<double>(query[row]) * next;
         }
         float alone = 0.0F;
-        ops->delta_step({rows, 1, key.data(), query.data(), &column_value, decay, beta, column.data(), &alone});
+        ops->delta_step({rows, 1, key.data(), query.data(), &column_value, &decay, false, beta, column.data(), &alone});
         ASSERT_NEAR(out[static_cast<std::size_t>(j)], want, 1e-4);
         ASSERT_EQ(out[static_cast<std::size_t>(j)], alone);
         for (std::int64_t i = 0; i < rows; ++i) ASSERT_EQ(state[at(i)], column[static_cast<std::size_t>(i)]);
       }
+    }
+  }
+}
+
+TEST(VectorOps, DeltaStepForgetsByRow) {
+  for (const VectorOps* ops : every_implementation()) {
+    SCOPED_TRACE(ops->name);
+    const std::int64_t rows = 19;
+    const auto key = random_values(static_cast<std::size_t>(rows), 20);
+    const auto query = random_values(static_cast<std::size_t>(rows), 21);
+    auto decay = random_values(static_cast<std::size_t>(rows), 22);
+    for (float& number : decay) number = 0.5F + 0.25F * number;
+    const auto start = random_values(static_cast<std::size_t>(rows), 23);
+    const float value = 0.7F;
+    const float beta = 0.4F;
+    auto state = start;
+    float out = 0.0F;
+    ops->delta_step({rows, 1, key.data(), query.data(), &value, decay.data(), true, beta, state.data(), &out});
+    double held = 0.0;
+    for (std::size_t i = 0; i < state.size(); ++i) {
+      held += static_cast<double>(decay[i]) * static_cast<double>(start[i]) * static_cast<double>(key[i]);
+    }
+    const double delta = static_cast<double>(beta) * (static_cast<double>(value) - held);
+    for (std::size_t i = 0; i < state.size(); ++i) {
+      const double next = static_cast<double>(decay[i]) * static_cast<double>(start[i]);
+      ASSERT_NEAR(state[i], next + static_cast<double>(key[i]) * delta, 1e-5);
     }
   }
 }

@@ -57,6 +57,7 @@ struct LatentFixture {
   explicit LatentFixture(const LatentShape& s) : shape(s) {
     std::mt19937 rng(5);
     LatentAttention::Parts parts;
+    parts.rope = 0;
     const auto make = [&](std::int64_t out, std::int64_t in, const DenseLinear*& view) {
       auto linear = std::make_unique<DenseLinear>(out, in, rng);
       view = linear.get();

@@ -44,6 +44,7 @@ ModelSpec good() {
   latent.shape.qk_rope_head_dim = 8;
   latent.shape.v_head_dim = 8;
   latent.shape.kv_lora_rank = 16;
+  latent.rope = 0;
   DeltaNetSpec delta;
   delta.shape.key_heads = 2;
   delta.shape.value_heads = 4;
@@ -126,6 +127,7 @@ TEST(Validate, NamesTheKeyOfEveryMember) {
       {"linear_key_head_dim", [](ModelSpec& s) { mixer<Delta>(s).shape.key_dim = 0; }},
       {"linear_value_head_dim", [](ModelSpec& s) { mixer<Delta>(s).shape.value_dim = 0; }},
       {"linear_conv_kernel_dim", [](ModelSpec& s) { mixer<Delta>(s).shape.kernel = 0; }},
+      {"kda_lower_bound", [](ModelSpec& s) { mixer<Delta>(s).shape.least_decay = 1.0F; }},
       {"num_experts", [](ModelSpec& s) { routing(s).experts = 0; }},
       {"num_experts_per_tok", [](ModelSpec& s) { routing(s).top_k = 8; }},
       {"num_experts_per_tok", [](ModelSpec& s) { routing(s).top_k = 0; }},

@@ -36,17 +36,24 @@ class DeltaRule {
     BumpArena arena(context.workspace);
     const Buffers buffers = lay_out(arena);
     if (shape_.grouped) ungroup();
-    convolve();
+    convolve_all();
     prepare(buffers);
     recur(buffers);
     norm_and_gate();
   }
 
  private:
-  // Of every token and value head.
   struct Buffers {
-    float* beta = nullptr;
-    float* decay = nullptr;
+    float* beta = nullptr;   // [tokens, value_heads]
+    float* decay = nullptr;  // [tokens, decays]
+  };
+
+  // Channels of the convolution that lie side by side, in inputs and in taps.
+  struct Channels {
+    const float* inputs = nullptr;  // [tokens, width]
+    const float* taps = nullptr;    // [kernel, width]
+    std::int64_t width = 0;
+    std::int64_t begin = 0;  // among all channels
   };
 
   [[nodiscard]] float* state(std::uint32_t block) const { return reinterpret_cast<float*>(args_.states.block(block)); }
@@ -54,7 +61,7 @@ class DeltaRule {
   Buffers lay_out(BumpArena& arena) const {
     Buffers buffers;
     buffers.beta = arena.take<float>(count(args_.tokens * shape_.value_heads)).data();
-    buffers.decay = arena.take<float>(count(args_.tokens * shape_.value_heads)).data();
+    buffers.decay = arena.take<float>(count(args_.tokens * shape_.decays())).data();
     return buffers;
   }
 
@@ -74,10 +81,21 @@ class DeltaRule {
     });
   }
 
-  // work[t] = silu(sum_j taps[j] * mixed[t - (kernel - 1) + j]), channel by channel; inputs before the call come from
+  void convolve_all() const {
+    if (!shape_.apart) return convolve({.inputs = args_.mixed, .taps = args_.taps, .width = shape_.channels()});
+    const std::int64_t keys = shape_.key_width();
+    const float* const k = args_.mixed + args_.tokens * keys;
+    convolve({.inputs = args_.mixed, .taps = args_.taps, .width = keys});
+    convolve({.inputs = k, .taps = args_.k_taps, .width = keys, .begin = keys});
+    convolve(
+        {.inputs = k + args_.tokens * keys, .taps = args_.v_taps, .width = shape_.value_width(), .begin = 2 * keys});
+  }
+
+  // work[t] = silu(sum_j taps[j] * inputs[t - (kernel - 1) + j]), channel by channel; inputs before the call come from
   // the state.
-  void convolve() const {
-    const std::int64_t width = shape_.channels();
+  void convolve(const Channels& channels) const {
+    const std::int64_t all = shape_.channels();
+    const std::int64_t width = channels.width;
     const std::int64_t past = shape_.kernel - 1;
     const std::int64_t tiles = ceil_div(width, kChannelTile);
     pool_->parallel_for(args_.span_count * tiles, [&](std::int64_t task, int) {
@@ -85,43 +103,52 @@ class DeltaRule {
       if (span.count == 0) return;
       const std::int64_t first = task % tiles * kChannelTile;
       const std::int64_t n = std::min(kChannelTile, width - first);
-      const float* const before = state(span.before) + first;
-      const float* const now = args_.mixed + span.begin * width + first;
-      const auto input = [&](std::int64_t t) { return t < 0 ? before + (past + t) * width : now + t * width; };
+      const float* const before = state(span.before) + channels.begin + first;
+      const float* const now = channels.inputs + span.begin * width + first;
+      const auto input = [&](std::int64_t t) { return t < 0 ? before + (past + t) * all : now + t * width; };
       for (std::int64_t t = 0; t < span.count; ++t) {
-        float* const to = args_.work + (span.begin + t) * width + first;
+        float* const to = args_.work + (span.begin + t) * all + channels.begin + first;
         std::fill_n(to, n, 0.0F);
         for (std::int64_t j = 0; j < shape_.kernel; ++j) {
           const float* const from = input(t - past + j);
-          const float* const tap = args_.taps + j * width + first;
+          const float* const tap = channels.taps + j * width + first;
           for (std::int64_t c = 0; c < n; ++c) to[c] += tap[c] * from[c];
         }
         ops_.sigmoid_mul(to, to, to, n);
       }
-      float* const after = state(span.after) + first;
-      for (std::int64_t i = 0; i < past; ++i) std::copy_n(input(span.count - past + i), n, after + i * width);
+      float* const after = state(span.after) + channels.begin + first;
+      for (std::int64_t i = 0; i < past; ++i) std::copy_n(input(span.count - past + i), n, after + i * all);
     });
+  }
+
+  // What a head keeps of a state whose gate has the number `x`.
+  [[nodiscard]] float decay(std::int64_t head, float x) const {
+    const float rate = args_.rate[head];
+    return std::exp(shape_.least_decay != 0.0F ? shape_.least_decay * sigmoid(rate * x) : -rate * softplus(x));
+  }
+
+  void prepare_gates(std::int64_t t, const Buffers& buffers) const {
+    const std::int64_t heads = shape_.value_heads;
+    const std::int64_t ratio = heads / shape_.key_heads;
+    const std::int64_t decays = shape_.decays() / heads;
+    for (std::int64_t h = 0; h < heads; ++h) {
+      const std::int64_t at = t * heads + h;
+      const float* const group = args_.b + 2 * (t * heads + h / ratio * ratio) + h % ratio;
+      buffers.beta[at] = sigmoid(shape_.grouped ? group[0] : args_.b[at]);
+      const float* const a = shape_.grouped ? group + ratio : args_.a + at * decays;
+      for (std::int64_t i = 0; i < decays; ++i) {
+        buffers.decay[at * decays + i] = decay(h, a[i] + args_.dt_bias[h * decays + i]);
+      }
+    }
   }
 
   // Step sizes and decays of every value head; q and k of length 1, q also times key_dim^-0.5.
   void prepare(const Buffers& buffers) const {
-    const std::int64_t heads = shape_.value_heads;
     const std::int64_t dim = shape_.key_dim;
-    const std::int64_t ratio = heads / shape_.key_heads;
     const float scale = 1.0F / std::sqrt(static_cast<float>(dim));
-    const auto gates = [&](std::int64_t t) {
-      for (std::int64_t h = 0; h < heads; ++h) {
-        const std::int64_t at = t * heads + h;
-        const float* const group = args_.b + 2 * (t * heads + h / ratio * ratio) + h % ratio;
-        const float b = shape_.grouped ? group[0] : args_.b[at];
-        const float a = shape_.grouped ? group[ratio] : args_.a[at];
-        buffers.beta[at] = sigmoid(b);
-        buffers.decay[at] = std::exp(-args_.rate[h] * softplus(a + args_.dt_bias[h]));
-      }
-    };
     pool_->parallel_for(ceil_div(args_.tokens, kTokenTile), [&](std::int64_t tile, int) {
       for (std::int64_t t = tile * kTokenTile; t < std::min((tile + 1) * kTokenTile, args_.tokens); ++t) {
-        gates(t);
+        prepare_gates(t, buffers);
         for (std::int64_t h = 0; h < 2 * shape_.key_heads; ++h) {
           float* const vector = args_.work + t * shape_.channels() + h * dim;
           const float inverse = 1.0F / std::sqrt(ops_.dot(vector, vector, dim) + kNormEpsilon);
@@ -137,6 +164,7 @@ class DeltaRule {
     const std::int64_t ratio = heads / shape_.key_heads;
     const std::int64_t blocks = ceil_div(shape_.value_dim, kStateColumns);
     const std::int64_t tasks = args_.span_count * heads * blocks;
+    const std::int64_t decays = shape_.decays() / heads;
     pool_->parallel_for(tasks, [&](std::int64_t task, int) {
       const RecurrentSpan& span = args_.spans[count(task / (heads * blocks))];
       if (span.count == 0) return;
@@ -156,7 +184,8 @@ class DeltaRule {
                          .key = query + shape_.key_width(),
                          .query = query,
                          .value = row + 2 * shape_.key_width() + from,
-                         .decay = buffers.decay[t * heads + head],
+                         .decay = buffers.decay + (t * heads + head) * decays,
+                         .decay_by_row = shape_.decay_by_channel,
                          .beta = buffers.beta[t * heads + head],
                          .state = own,
                          .out = args_.mixed + t * shape_.value_width() + from});
@@ -171,7 +200,8 @@ class DeltaRule {
       for (std::int64_t row = tile * kTokenTile * shape_.value_heads; row < end; ++row) {
         float* const vector = args_.mixed + row * dim;
         ops_.rms_norm(vector, args_.norm.weight, args_.norm.eps, vector, dim);
-        ops_.silu_mul(args_.z + row * dim, vector, vector, dim);
+        const auto gate = shape_.sigmoid_gate ? ops_.sigmoid_mul : ops_.silu_mul;
+        gate(args_.z + row * dim, vector, vector, dim);
       }
     });
   }

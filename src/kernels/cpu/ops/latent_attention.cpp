@@ -162,6 +162,10 @@ class PagedLatents {
   void rotate(std::int64_t token, const float* from, float* to) const {
     const RopeTable& rope = args_.rope;
     const std::int64_t half = shape_.qk_rope_head_dim / 2;
+    if (!shape_.rotated) {
+      std::copy_n(from, shape_.qk_rope_head_dim, to);
+      return;
+    }
     if (shape_.interleaved) {
       for (std::int64_t i = 0; i < half; ++i) {
         to[i] = from[2 * i];
@@ -410,10 +414,16 @@ class PagedLatents {
     pool_->parallel_for(ceil_div(chunk.tokens, kProductTokens) * heads, [&](std::int64_t task, int) {
       const std::int64_t head = task % heads;
       const std::int64_t first = task / heads * kProductTokens;
-      ops_.gemm(std::min(kProductTokens, chunk.tokens - first), shape_.v_head_dim, shape_.kv_lora_rank,
-                buffers.absorbed + (first * heads + head) * width(), heads * width(),
-                values + head * shape_.kv_lora_rank * shape_.v_head_dim, shape_.v_head_dim,
-                out + (first * heads + head) * shape_.v_head_dim, heads * shape_.v_head_dim, false, nullptr);
+      const std::int64_t tokens = std::min(kProductTokens, chunk.tokens - first);
+      float* const to = out + (first * heads + head) * shape_.v_head_dim;
+      ops_.gemm(tokens, shape_.v_head_dim, shape_.kv_lora_rank, buffers.absorbed + (first * heads + head) * width(),
+                heads * width(), values + head * shape_.kv_lora_rank * shape_.v_head_dim, shape_.v_head_dim, to,
+                heads * shape_.v_head_dim, false, nullptr);
+      if (!shape_.head_gate) return;
+      const float* const gate = args_.gate + (chunk.begin + first) * heads + head;
+      for (std::int64_t t = 0; t < tokens; ++t) {
+        ops_.scale(sigmoid(gate[t * heads]), to + t * heads * shape_.v_head_dim, shape_.v_head_dim);
+      }
     });
   }
 

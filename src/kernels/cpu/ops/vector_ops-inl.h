@@ -309,18 +309,19 @@ void delta_columns(const DeltaStep& step, std::int64_t begin, Load load, Store s
   typename V::Reg delta[N];
   typename V::Reg out[N];
   for (int v = 0; v < N; ++v) delta[v] = out[v] = V::zero();
+  const std::int64_t stride = step.decay_by_row ? 1 : 0;
   for (std::int64_t i = 0; i < step.rows; ++i) {
-    const auto key = V::set1(step.key[i]);
+    const auto key = V::set1(step.decay[i * stride] * step.key[i]);
     for (int v = 0; v < N; ++v) delta[v] = V::fma(key, load(step.state + i * step.n + begin + v * V::kLanes), delta[v]);
   }
-  const auto decay = V::set1(step.decay);
   for (int v = 0; v < N; ++v) {
-    const auto error = V::sub(load(step.value + begin + v * V::kLanes), V::mul(decay, delta[v]));
+    const auto error = V::sub(load(step.value + begin + v * V::kLanes), delta[v]);
     delta[v] = V::mul(V::set1(step.beta), error);
   }
   for (std::int64_t i = 0; i < step.rows; ++i) {
     const auto key = V::set1(step.key[i]);
     const auto query = V::set1(step.query[i]);
+    const auto decay = V::set1(step.decay[i * stride]);
     for (int v = 0; v < N; ++v) {
       float* const at = step.state + i * step.n + begin + v * V::kLanes;
       const auto next = V::fma(key, delta[v], V::mul(decay, load(at)));
