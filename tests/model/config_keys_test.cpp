@@ -37,6 +37,17 @@ double error_with(const Row& row) {
 
 TEST(ConfigKeys, AreFeltByTheReferences) {
   const std::vector<Row> rows{
+      {"bailing_hybrid", "/kda_lower_bound", -4.0},
+      {"bailing_hybrid", "/kda_safe_gate", false},
+      {"bailing_hybrid", "/norm_topk_prob", false},
+      {"bailing_hybrid", "/routed_scaling_factor", 1.0},
+      {"bailing_hybrid", "/rope_parameters/rope_theta", 1e4},
+      {"bailing_hybrid-limits", "/expert_swiglu_limit_list", nullptr},
+      {"bailing_hybrid-limits", "/share_expert_swiglu_limit_list", nullptr},
+      {"kimi_linear", "/moe_renormalize", false},
+      {"kimi_linear", "/routed_scaling_factor", 1.0},
+      {"kimi_linear", "/rms_norm_eps", 1e-2},
+      {"kimi_linear-saved", "/num_expert_group", 1},
       {"deepseek_v3-direct", "/rms_norm_eps", 1e-2},
       {"deepseek_v3-direct", "/rope_theta", 6000.0},
       {"deepseek_v3-direct", "/rope_scaling/factor", 7.0},

@@ -167,6 +167,18 @@ TEST(HostileFamilies, Configs) {
       {"step3p5-lists", "use_qk_norm", false, "tensor.unused", "model.layers.0.self_attn.k_norm.weight"},
       {"step3p5-lists", "share_expert_dim", 25, "tensor.shape", "model.layers.1.share_expert.gate_proj.weight"},
       {"step3p5-lists", "query_pre_attn_scalar", 64, "config.unsupported"},
+      {"kimi_linear", "mla_use_nope", false, "config.unsupported"},
+      {"kimi_linear", "mla_use_output_gate", true, "config.unsupported"},
+      {"kimi_linear", "linear_attn_config", Json::array(), "config.type"},
+      {"kimi_linear", "linear_attn_config", Json{{"kda_layers", {1, 2}}, {"full_attn_layers", {2}}}, "config.range"},
+      {"kimi_linear", "linear_attn_config", Json{{"kda_layers", {1, 2}}, {"full_attn_layers", {4}}}, "config.range",
+       "/linear_attn_config/full_attn_layers"},
+      {"bailing_hybrid", "kda_lower_bound", 0.0, "config.range"},
+      {"bailing_hybrid", "no_kda_lora", false, "config.unsupported"},
+      {"bailing_hybrid", "gated_attention_proj_granularity_type", "element_wise", "config.unsupported"},
+      {"bailing_hybrid", "expert_swiglu_limit_list", Json::array({0, -1, 0}), "config.range"},
+      {"bailing_hybrid", "share_expert_swiglu_limit_list", 7, "config.type"},
+      {"bailing_hybrid", "layer_group_size", 2, "tensor.missing", "model.layers.1.attention.kv_a_proj_with_mqa.weight"},
   };
   for (const Row& row : rows) {
     SCOPED_TRACE(std::string(row.folder) + " " + row.key + " = " + row.value.dump());
@@ -176,6 +188,15 @@ TEST(HostileFamilies, Configs) {
     EXPECT_EQ(error.code, row.code) << error.message();
     EXPECT_EQ(error.where, row.where != nullptr ? std::string(row.where) : "/" + std::string(row.key));
   }
+}
+
+// Ling 2.5 has the model_type of Ling 3, and layers of lightning attention.
+TEST(HostileFamilies, LightningAttentionIsRefused) {
+  Copy copy("bailing_hybrid");
+  ASSERT_EQ(copy.tensors.erase("model.layers.0.attention.q_conv1d.weight"), 1U);
+  const Error error = copy.plan().error;
+  EXPECT_EQ(error.code, "config.unsupported") << error.message();
+  EXPECT_EQ(error.where, "/model_type");
 }
 
 TEST(HostileFamilies, BiasesThatTheModelHasAreStored) {

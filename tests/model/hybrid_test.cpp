@@ -10,7 +10,8 @@
 namespace moracle::test {
 namespace {
 
-constexpr const char* kFolders[] = {"qwen3_next", "qwen3_next-mixed", "qwen3_5_moe", "qwen3_5_moe-text"};
+constexpr const char* kFolders[] = {"qwen3_next",  "qwen3_next-mixed",  "qwen3_5_moe",    "qwen3_5_moe-text",
+                                    "kimi_linear", "kimi_linear-saved", "bailing_hybrid", "bailing_hybrid-limits"};
 
 std::filesystem::path folder_of(const char* name) {
   return data_dir() / "families" / name;
@@ -56,20 +57,22 @@ TEST(Hybrid, RaggedBatchEqualsEachSequenceAlone) {
 }
 
 TEST(Hybrid, ForkGoesItsOwnWay) {
-  const Loaded loaded = load(folder_of("qwen3_next"), pinned("ref"));
-  ASSERT_NE(loaded.model, nullptr);
-  Model& model = *loaded.model;
-  for (const std::size_t length : {0U, 2U, 64U, 70U}) {
-    SCOPED_TRACE(length);
-    const auto prompt = tokens(length, 5);
-    const auto state = new_state(model);
-    const auto fresh = new_state(model);
-    if (length != 0) run(model, *state, prompt);
-    if (length != 0) run(model, *fresh, prompt);
-    const auto copy = state->fork();
-    ASSERT_NE(copy, nullptr);
-    run(model, *state, {2, 3, 4});
-    EXPECT_EQ(run(model, *copy, {5, 6, 7}), run(model, *fresh, {5, 6, 7}));
+  for (const char* name : {"qwen3_next", "kimi_linear", "bailing_hybrid"}) {
+    const Loaded loaded = load(folder_of(name), pinned("ref"));
+    ASSERT_NE(loaded.model, nullptr);
+    Model& model = *loaded.model;
+    for (const std::size_t length : {0U, 2U, 64U, 70U}) {
+      SCOPED_TRACE(std::string(name) + " " + std::to_string(length));
+      const auto prompt = tokens(length, 5);
+      const auto state = new_state(model);
+      const auto fresh = new_state(model);
+      if (length != 0) run(model, *state, prompt);
+      if (length != 0) run(model, *fresh, prompt);
+      const auto copy = state->fork();
+      ASSERT_NE(copy, nullptr);
+      run(model, *state, {2, 3, 4});
+      EXPECT_EQ(run(model, *copy, {5, 6, 7}), run(model, *fresh, {5, 6, 7}));
+    }
   }
 }
 

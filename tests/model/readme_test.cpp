@@ -25,6 +25,7 @@ const std::map<std::string, FamilyFixture>& families_held() {
   static const std::map<std::string, FamilyFixture> kAll{
       {"afmoe", {"afmoe"}},
       {"axk1", {"axk1"}},
+      {"bailing_hybrid", {"bailing_hybrid"}},
       {"cohere2_moe", {"cohere2_moe"}},
       {"deepseek_v2", {"deepseek_v2-groups"}},
       {"deepseek_v3", {"deepseek_v3-direct"}},
@@ -55,6 +56,7 @@ const std::map<std::string, FamilyFixture>& families_held() {
       {"glm4v_moe", {"glm4v_moe"}},
       {"granitemoe_swa", {"granitemoe_swa"}},
       {"jamba", {"jamba"}},
+      {"kimi_linear", {"kimi_linear"}},
       {"mellum", {"mellum"}},
       {"mimo_v2_flash", {"mimo_v2_flash"}},
       {"mistral4", {"mistral4"}},

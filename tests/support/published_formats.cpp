@@ -258,7 +258,7 @@ std::vector<Layer> layers_of(const MutableCheckpoint& c) {
     layer.path = path;
     if (rest.starts_with("gate_up_proj")) {
       layer = {path, dim(copy.at(name), 0), dim(copy.at(name), 1) / 2, dim(copy.at(name), 2)};
-    } else if (rest.ends_with("up_proj.weight")) {
+    } else if (rest.ends_with("up_proj.weight") || rest.ends_with("w3.weight")) {
       layer = {path, layer.experts + 1, dim(copy.at(name), 0), dim(copy.at(name), 1)};
     }
   }

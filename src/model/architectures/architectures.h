@@ -7,6 +7,7 @@
 #define MORACLE_ARCHITECTURES(ROW) \
   ROW(kAfmoe)                      \
   ROW(kAxk1)                       \
+  ROW(kBailingHybrid)              \
   ROW(kCohere2Moe)                 \
   ROW(kDeepseekV2)                 \
   ROW(kDeepseekV3)                 \
@@ -28,6 +29,7 @@
   ROW(kHunyuanV1Moe)               \
   ROW(kHyV3)                       \
   ROW(kJamba)                      \
+  ROW(kKimiLinear)                 \
   ROW(kLaguna)                     \
   ROW(kLfm2Moe)                    \
   ROW(kLlama4)                     \
