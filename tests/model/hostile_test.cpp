@@ -119,6 +119,13 @@ TEST(Hostile, UnknownFamilyListsTheKnownOnes) {
   const Error error = refusal(model);
   EXPECT_NE(error.wanted.find("mixtral"), std::string::npos);
   EXPECT_NE(error.wanted.find("qwen3_moe"), std::string::npos);
+  EXPECT_EQ(error.advice, "");
+}
+
+TEST(Hostile, KnownFamilyTellsWhatItNeeds) {
+  TinyModel model = TinyBuilder(tiny_qwen3_moe(), {}).build();
+  model.config["model_type"] = "deepseek_v4";
+  EXPECT_NE(refusal(model).advice.find("hyper-connections"), std::string::npos);
 }
 
 TEST(Hostile, MissingTensors) {

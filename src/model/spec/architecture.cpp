@@ -18,6 +18,31 @@ constexpr double kLatentNormEps = 1e-6;
 constexpr std::array kArchitectures{MORACLE_ARCHITECTURES(MORACLE_ADDRESS_OF_ROW)};
 #undef MORACLE_ADDRESS_OF_ROW
 
+// Types that are known and not opened, and what they need that no row has.
+struct Missing {
+  std::string_view type{};
+  std::string_view blocks{};
+};
+constexpr std::array kMissing{
+    Missing{"deepseek_v4", "hyper-connections, attention to compressed positions, routing by token ids"},
+    Missing{"glm5_next_text", "hyper-connections, an indexer of pooled keys"},
+    Missing{"glm5_next", "hyper-connections, an indexer of pooled keys"},
+    Missing{"hy_v4", "hyper-connections, gated attention with sinks"},
+    Missing{"minimax_m3_vl_text", "an indexer of blocks for grouped queries"},
+    Missing{"minimax_m3_vl", "an indexer of blocks for grouped queries"},
+    Missing{"qwen4_exp_text", "an indexer for grouped queries, gated residuals, an embedding of n-grams"},
+    Missing{"qwen4_exp", "an indexer for grouped queries, gated residuals, an embedding of n-grams"},
+    Missing{"zaya", "convolved queries and keys, routers that read the router before"}};
+
+std::string advice_for(const std::vector<std::string>& types) {
+  for (const std::string& type : types) {
+    for (const Missing& missing : kMissing) {
+      if (missing.type == type) return type + " needs what this version has not: " + std::string(missing.blocks);
+    }
+  }
+  return "";
+}
+
 // Every path of `names` below one of `parents`.
 std::vector<std::string> below(const std::vector<std::string>& parents, std::span<const std::string_view> names) {
   std::vector<std::string> paths;
@@ -201,7 +226,8 @@ Result<const Architecture*> find_architecture(const ModelConfig& config) {
                .file = config.reader().file(),
                .where = "/model_type",
                .wanted = "one of " + known,
-               .found = config.model_types().front()};
+               .found = config.model_types().front(),
+               .advice = advice_for(config.model_types())};
 }
 
 Result<ModelSpec> describe(const Architecture& row, const ModelConfig& config, const TensorClaims& claims) {
