@@ -19,6 +19,8 @@ std::optional<ExpertSlots> since(const std::optional<ExpertSlots>& before, std::
   now->hits -= before->hits;
   now->reads -= before->reads;
   now->read_bytes -= before->read_bytes;
+  now->ahead -= before->ahead;
+  now->foreseen -= before->foreseen;
   now->failures -= before->failures;
   return now;
 }

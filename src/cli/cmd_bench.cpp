@@ -369,6 +369,8 @@ Json slots_json(const ExpertSlots& slots, std::int64_t tokens) {
           {"hits", slots.hits},
           {"reads", slots.reads},
           {"read_bytes", slots.read_bytes},
+          {"ahead", slots.ahead},
+          {"foreseen", slots.foreseen},
           {"bytes_a_token", static_cast<double>(slots.read_bytes) / all}};
 }
 

@@ -34,6 +34,10 @@ class LayerExperts {
   // Those of them that are there now and were not given yet; they stay until the next call of a function. Packs on the
   // pool, and waits until there is one. Empty: all were given but those that could not be read or packed.
   virtual std::span<const std::int32_t> next(ThreadPool& pool) = 0;
+  // Tells which experts the layer will probably need in the call behind the next begin() of another one, likeliest
+  // first; they may repeat, and a number below 0 is none. They are read while nobody waits for the disk, and forgotten
+  // by the begin() after that. Waits for nothing, gives up no expert.
+  virtual void expect(std::span<const std::int32_t> experts) = 0;
   // [experts]: the block of each expert that next() has given last; of others null.
   [[nodiscard]] virtual std::span<const std::byte* const> blocks() const = 0;
 };

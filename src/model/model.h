@@ -185,8 +185,10 @@ struct ExpertSlots {
   std::uint64_t slot_bytes = 0;  // of one
   std::uint64_t uses = 0;        // experts that layers asked for, once a call
   std::uint64_t hits = 0;        // of those, in a slot
-  std::uint64_t reads = 0;       // experts
-  std::uint64_t read_bytes = 0;  // of the files
+  std::uint64_t reads = 0;       // experts that were asked for
+  std::uint64_t read_bytes = 0;  // of the files, with what was read ahead in vain
+  std::uint64_t ahead = 0;       // experts of which reads were begun before they were asked for
+  std::uint64_t foreseen = 0;    // of those, asked for
   std::uint64_t failures = 0;    // experts that could not be read or packed
 };
 

@@ -1,6 +1,7 @@
 #include "moe/moe_layer.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "base/checked.h"
@@ -8,6 +9,13 @@
 #include "base/memory.h"
 
 namespace moracle {
+
+namespace {
+
+// Choices for each expert of a layer from which on all are expected.
+constexpr std::int64_t kNearlyAll = 2;
+
+}  // namespace
 
 std::size_t MoeLayer::bytes() const {
   return parts_.experts.bytes() + parts_.router.bytes() + parts_.router_bias.bytes() + parts_.correction_bias.bytes() +
@@ -41,6 +49,46 @@ std::size_t MoeLayer::workspace_bytes(std::int64_t tokens, int threads) const {
   return counting.used() + BumpArena::kAlignment;
 }
 
+RouteArgs MoeLayer::route_of(std::int64_t tokens, const float* x, const std::int32_t* token_ids) const {
+  RouteArgs route = route_args(parts_.routing);
+  route.tokens = narrow<std::int32_t>(tokens);
+  route.batch_invariant = parts_.batch_invariant ? 1 : 0;
+  route.x = x;
+  route.hidden = parts_.hidden;
+  route.router = parts_.router.data;
+  route.router_bias = parts_.router_bias.data;
+  route.bias = parts_.correction_bias.data;
+  route.expert_scale = parts_.expert_scale.data;
+  route.fixed_ids = parts_.fixed_ids.data;
+  route.token_ids = token_ids;
+  route.layer = parts_.layer;
+  return route;
+}
+
+void MoeLayer::foresee(const RunContext& context, std::int64_t tokens, const float* x,
+                       const std::int32_t* token_ids) const {
+  LayerExperts& experts = *parts_.experts.read();
+  const RoutingSpec& routing = parts_.routing;
+  BumpArena arena(context.workspace);
+  if (tokens * routing.top_k >= kNearlyAll * routing.experts) {
+    const std::span<std::int32_t> all = arena.take<std::int32_t>(count(routing.experts));
+    std::iota(all.begin(), all.end(), 0);
+    return experts.expect(all);
+  }
+  const std::span<float> logits = arena.take<float>(count(tokens * routing.experts));
+  const std::span<std::int32_t> ids = arena.take<std::int32_t>(count(tokens * routing.top_k));
+  const std::span<float> weights = arena.take<float>(ids.size());
+  const std::size_t scratch = parts_.ops->workspace(route_args(routing), context.threads());
+  const std::span<std::byte> rest = arena.take<std::byte>(scratch);
+  if (logits.empty() || weights.empty() || rest.size() < scratch) return;
+  RouteArgs route = route_of(tokens, x, token_ids);
+  route.logits = logits.data();
+  route.ids = ids.data();
+  route.weights = weights.data();
+  parts_.ops->route({context.stream, rest}, route);
+  experts.expect(ids);
+}
+
 void MoeLayer::begin(const RunContext& context, std::int64_t tokens, NormedInput input, const std::int32_t* token_ids,
                      float* out, PhaseClock* clock, const ExpertCounts* counts) const {
   const std::int64_t top_k = parts_.routing.top_k;
@@ -53,22 +101,11 @@ void MoeLayer::begin(const RunContext& context, std::int64_t tokens, NormedInput
     if (input.norm.x != nullptr) parts_.ops->add_norm(rest, std::exchange(input.norm, {}));
     clock->enter(Phase::routing);
   }
-  RouteArgs route = route_args(parts_.routing);
-  route.tokens = narrow<std::int32_t>(tokens);
-  route.batch_invariant = parts_.batch_invariant ? 1 : 0;
+  RouteArgs route = route_of(tokens, input.router != nullptr ? input.router : input.x, token_ids);
   route.norm = input.norm;
-  route.x = input.router != nullptr ? input.router : input.x;
-  route.hidden = parts_.hidden;
-  route.router = parts_.router.data;
-  route.router_bias = parts_.router_bias.data;
   route.logits = buffers.logits.data();
-  route.bias = parts_.correction_bias.data;
-  route.expert_scale = parts_.expert_scale.data;
-  route.fixed_ids = parts_.fixed_ids.data;
-  route.token_ids = token_ids;
   route.ids = buffers.ids.data();
   route.weights = buffers.weights.data();
-  route.layer = parts_.layer;
   route.bad_layer = context.status == nullptr ? nullptr : context.status->bad_layer;
   if (counts != nullptr) {
     route.counts = counts->counts + std::int64_t{parts_.layer} * route.shape.experts;
@@ -76,6 +113,7 @@ void MoeLayer::begin(const RunContext& context, std::int64_t tokens, NormedInput
     route.count_stride = counts->row_stride;
   }
   parts_.ops->route(rest, route);
+  if (next_ != nullptr) next_->foresee(rest, tokens, route.x, token_ids);
   const float* x = input.x;
   if (parts_.routing.weighs_inputs) {
     parts_.ops->weigh(rest, {.rows = tokens,

@@ -66,6 +66,11 @@ class MoeLayer {
   // be null. No allocation.
   void begin(const RunContext& context, std::int64_t tokens, NormedInput input, const std::int32_t* token_ids,
              float* out, PhaseClock* clock = nullptr, const ExpertCounts* counts = nullptr) const;
+  // The layer whose experts are asked for next, of the same width: where they are read from files, calls foresee them.
+  // It outlives the calls.
+  void set_next(const MoeLayer& next) {
+    if (next.parts_.experts.read() != nullptr) next_ = &next;
+  }
   // Nothing of begin() is read but what is on other devices: its workspace may serve others in between.
   void finish(const RunContext& context, std::int64_t tokens, float* out) const {
     parts_.experts.finish(context, tokens, parts_.routing.top_k, out);
@@ -75,8 +80,13 @@ class MoeLayer {
   struct Buffers;
 
   [[nodiscard]] Buffers lay_out(BumpArena& arena, std::int64_t tokens, int threads) const;
+  // The choice of experts of `tokens` rows of x, which a norm may make, without outputs.
+  [[nodiscard]] RouteArgs route_of(std::int64_t tokens, const float* x, const std::int32_t* token_ids) const;
+  // Tells that experts will be asked for: those that the layer chooses of x[tokens, hidden], all where tokens are many.
+  void foresee(const RunContext& context, std::int64_t tokens, const float* x, const std::int32_t* token_ids) const;
 
   Parts parts_;
+  const MoeLayer* next_ = nullptr;
 };
 
 }  // namespace moracle

@@ -9,6 +9,7 @@
 
 #include "base/generic/function_ref.h"
 #include "device/workspace.h"
+#include "kernels/expert_store.h"
 #include "kernels/kernel.h"
 
 namespace moracle {
@@ -40,6 +41,9 @@ class PlacedExperts {
   // Each on a device of its own.
   PlacedExperts(std::vector<Part> parts, std::int64_t hidden) : parts_(std::move(parts)), hidden_(hidden) {}
 
+  // Where experts of the caller's device are read when they are asked for; null: they are in memory. Of the packs.
+  void set_read(LayerExperts* experts) { read_ = experts; }
+  [[nodiscard]] LayerExperts* read() const { return read_; }
   [[nodiscard]] std::span<const Part> parts() const { return parts_; }
   [[nodiscard]] std::size_t bytes() const;
   // On the caller's device, as of PackedExperts.
@@ -58,6 +62,7 @@ class PlacedExperts {
 
   std::vector<Part> parts_;  // at most one on the caller's device
   std::int64_t hidden_ = 0;
+  LayerExperts* read_ = nullptr;
 };
 
 // A pack where the kernels of its card compute: those of a GPU on `gpu`, others with the caller.

@@ -37,12 +37,13 @@ class ExpertPool::Layer final : public LayerExperts {
       const std::size_t of_pool = first_ + count(expert);
       pool_.policy_.use(of_pool);
       const std::size_t slot = pool_.slot_of_[of_pool];
-      if (slot == kNone) {
-        missing_.push_back({ExpertExtents(experts_.experts[count(expert)], *pool_.checkpoint_), expert});
-      } else {
+      if (slot != kNone) {
         give(expert, slot);
+      } else if (!pool_.adopt(of_pool)) {
+        missing_.push_back(missing(expert));
       }
     }
+    pool_.forget_expected();
     std::ranges::sort(missing_, {}, [](const Missing& each) { return each.extents.first(); });
     pool_.counters_.uses += experts.size();
     pool_.counters_.hits += given_.size();
@@ -53,13 +54,29 @@ class ExpertPool::Layer final : public LayerExperts {
   std::span<const std::int32_t> next(ThreadPool& pool) override {
     if (std::exchange(fresh_, false) && !given_.empty()) return given_;
     let_go();
-    while (given_.empty() && (!missing_.empty() || std::ranges::any_of(pool_.reads_, is_begun))) {
+    while (given_.empty() && (!missing_.empty() || std::ranges::any_of(pool_.reads_, is_wanted))) {
       start_reads();
-      pool_.reader_->wait([&] { return std::ranges::any_of(pool_.reads_, is_done); });
+      pool_.reader_->wait([&] { return can_go_on(); });
       pack_those_read(pool);
     }
     start_reads();
     return given_;
+  }
+
+  void expect(std::span<const std::int32_t> experts) override {
+    if (!pool_.reader_->reads_ahead()) return;
+    pool_.expect(this);
+    expected_.clear();
+    for (const std::int32_t expert : experts) {
+      if (expert < 0) continue;
+      const std::size_t slot = pool_.slot_of_[first_ + count(expert)];
+      if (slot != kNone) {
+        pool_.slots_[slot].expected = true;
+      } else if (expected_.size() < PoolSize::kReads &&
+                 std::ranges::find(expected_, expert, &Missing::expert) == expected_.end()) {
+        expected_.push_back(missing(expert));
+      }
+    }
   }
 
   [[nodiscard]] std::span<const std::byte* const> blocks() const override { return blocks_; }
@@ -77,8 +94,17 @@ class ExpertPool::Layer final : public LayerExperts {
     Result<> result = Ok{};
   };
 
-  static bool is_begun(const Read& read) { return read.expert != kNone; }
-  static bool is_done(const Read& read) { return read.expert != kNone && read.job.done(); }
+  static bool is_wanted(const Read& read) { return read.want == Want::now; }
+
+  // Something can be packed, or another read begun: what was dropped may take all memory that is read into for a while.
+  [[nodiscard]] bool can_go_on() const {
+    return std::ranges::any_of(pool_.reads_, &Read::ready) ||
+           (!missing_.empty() && std::ranges::any_of(pool_.reads_, &Read::free));
+  }
+
+  [[nodiscard]] Missing missing(std::int32_t expert) const {
+    return {ExpertExtents(experts_.experts[count(expert)], *pool_.checkpoint_), expert};
+  }
 
   void give(std::int32_t expert, std::size_t slot) {
     pool_.slots_[slot].held = true;
@@ -94,14 +120,18 @@ class ExpertPool::Layer final : public LayerExperts {
     given_.clear();
   }
 
+  // Those of the call, then those that are expected.
   void start_reads() {
+    start_reads(missing_, Want::now);
+    if (missing_.empty() && pool_.expecting_ != nullptr)
+      pool_.expecting_->start_reads(pool_.expecting_->expected_, Want::ahead);
+  }
+  void start_reads(std::deque<Missing>& experts, Want want) {
     for (Read& read : pool_.reads_) {
-      if (missing_.empty()) return;
-      if (read.expert != kNone) continue;
-      read.expert = first_ + count(missing_.front().expert);
-      read.job.extents = std::move(missing_.front().extents);
-      missing_.pop_front();
-      pool_.reader_->submit(read.job);
+      if (experts.empty()) return;
+      if (!read.free()) continue;
+      pool_.read(read, first_ + count(experts.front().expert), std::move(experts.front().extents), want);
+      experts.pop_front();
     }
   }
 
@@ -109,12 +139,13 @@ class ExpertPool::Layer final : public LayerExperts {
   void pack_those_read(ThreadPool& pool) {
     packs_.clear();
     for (Read& read : pool_.reads_) {
-      if (!is_done(read) || packs_.size() == pool_.slots_.size()) continue;
+      if (!read.ready() || packs_.size() == pool_.slots_.size()) continue;
       Pack& pack = packs_.emplace_back();
       pack.read = &read;
       pack.result = read.job.error->take();
       if (pack.result.ok()) pack.slot = pool_.take_slot();
     }
+    if (packs_.empty()) return;
     const std::int64_t parts = std::max<std::int64_t>(1, pool.threads() / std::ssize(packs_));
     std::array<FirstError, PoolSize::kReads> failed;
     pool.parallel_for(std::ssize(packs_) * parts, [&](std::int64_t task, int) {
@@ -135,9 +166,9 @@ class ExpertPool::Layer final : public LayerExperts {
   }
 
   void settle(Read& read, std::size_t slot, Result<> result) {
-    const std::size_t expert = std::exchange(read.expert, kNone);
+    const std::size_t expert = read.expert;
+    read.want = Want::none;
     ++pool_.counters_.reads;
-    pool_.counters_.read_bytes += read.job.extents.bytes();
     if (result.ok()) {
       pool_.slots_[slot].expert = expert;
       pool_.slot_of_[expert] = slot;
@@ -158,6 +189,8 @@ class ExpertPool::Layer final : public LayerExperts {
   std::deque<Missing> missing_;  // in the order of the files
   std::vector<Pack> packs_;
   bool fresh_ = false;  // next() was not called yet
+  // Of the next one, while the pool is expecting this layer.
+  std::deque<Missing> expected_;
 };
 
 ExpertPool::ExpertPool(std::shared_ptr<const Checkpoint> checkpoint, const PoolSize& size)
@@ -201,19 +234,28 @@ Result<std::unique_ptr<LayerExperts>> ExpertPool::add(CanonicalExperts experts, 
   const std::size_t added = experts.experts.size();
   auto layer = std::make_unique<Layer>(*this, std::move(experts), std::move(pack));
   added_ += added;
+  newest_ = layer.get();
   return std::unique_ptr<LayerExperts>(std::move(layer));
 }
 
+LayerExperts* ExpertPool::newest() const {
+  return newest_;
+}
+
 std::size_t ExpertPool::take_slot() {
-  evictable_.clear();
-  for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
-    if (slots_[slot].held) continue;
-    if (slots_[slot].expert == kNone) {
-      slots_[slot].held = true;
-      return slot;
+  const auto list_evictable = [&](bool expected) {
+    evictable_.clear();
+    for (const Slot& slot : slots_) {
+      if (!slot.held && slot.expected == expected) evictable_.push_back(slot.expert);
     }
-    evictable_.push_back(slots_[slot].expert);
+  };
+  const auto empty = std::ranges::find_if(slots_, [](const Slot& slot) { return !slot.held && slot.expert == kNone; });
+  if (empty != slots_.end()) {
+    empty->held = true;
+    return count(empty - slots_.begin());
   }
+  list_evictable(false);
+  if (evictable_.empty()) list_evictable(true);
   const std::size_t expert = policy_.least(evictable_);
   const std::size_t slot = std::exchange(slot_of_[expert], kNone);
   slots_[slot] = {.expert = kNone, .held = true};
@@ -223,17 +265,53 @@ std::size_t ExpertPool::take_slot() {
 // A call that threw has left slots held, and reads.
 void ExpertPool::drop_call() {
   for (Slot& slot : slots_) slot.held = false;
-  reader_->wait([&] {
-    return std::ranges::all_of(reads_, [](const Read& read) { return read.expert == kNone || read.job.done(); });
-  });
-  for (Read& read : reads_) read.expert = kNone;
+  const auto over = [](const Read& read) { return read.want != Want::now || read.job.done(); };
+  reader_->wait([&] { return std::ranges::all_of(reads_, over); });
+  for (Read& read : reads_) {
+    if (read.want == Want::now) read.want = Want::none;
+  }
+}
+
+void ExpertPool::read(Read& read, std::size_t expert, ExpertExtents extents, Want want) {
+  read.expert = expert;
+  read.job.extents = std::move(extents);
+  read.want = want;
+  if (want == Want::ahead) ++counters_.ahead;
+  reader_->submit(read.job, want == Want::ahead ? ReadWhen::ahead : ReadWhen::now);
+}
+
+bool ExpertPool::adopt(std::size_t expert) {
+  const auto found =
+      std::ranges::find_if(reads_, [&](const Read& read) { return read.want == Want::ahead && read.expert == expert; });
+  if (found == reads_.end()) return false;
+  found->want = Want::now;
+  ++counters_.foreseen;
+  reader_->hasten(found->job);
+  return true;
+}
+
+void ExpertPool::forget_expected() {
+  for (Read& read : reads_) {
+    if (read.want != Want::ahead) continue;
+    read.want = Want::dropped;
+    reader_->drop(read.job);
+  }
+  if (!std::exchange(foretold_, false)) expect(nullptr);
+}
+
+void ExpertPool::expect(Layer* layer) {
+  expecting_ = layer;
+  foretold_ = layer != nullptr;
+  for (Slot& slot : slots_) slot.expected = false;
 }
 
 PoolCounts ExpertPool::counts() const {
   return {.uses = counters_.uses,
           .hits = counters_.hits,
           .reads = counters_.reads,
-          .read_bytes = counters_.read_bytes,
+          .read_bytes = reader_->bytes(),
+          .ahead = counters_.ahead,
+          .foreseen = counters_.foreseen,
           .failures = counters_.failures};
 }
 

@@ -29,6 +29,7 @@ class ExpertExtents {
   // Where they begin: experts in the order of this are in the order of the files.
   [[nodiscard]] const std::byte* first() const { return pieces_.empty() ? nullptr : pieces_.front().stored.data(); }
   [[nodiscard]] std::size_t pieces() const { return pieces_.size(); }
+  [[nodiscard]] std::size_t bytes(std::size_t piece) const { return pieces_[piece].stored.size(); }
   // Reads one of them to its place in `room`, of at least room() bytes and as Checkpoint::read wants it. Thread-safe.
   // Errors: those of that.
   Result<> read(std::size_t piece, const Checkpoint& checkpoint, std::span<std::byte> room) const;

@@ -307,6 +307,19 @@ TEST(ExpertPool, AFailedReadFailsThoseWhoNeedIt) {
   EXPECT_GT(least.model->expert_slots()->failures, 0U);
 }
 
+// What is read ahead of its call counts as read by it, and whatever else was begun costs bytes alone.
+TEST(ExpertPool, WhatIsForeseenIsReadOnce) {
+  const Loaded loaded = load_slots(open(small_folder()), 3);
+  ASSERT_NE(loaded.model, nullptr);
+  talk(*loaded.model);
+  const auto counts = loaded.model->expert_slots();
+  EXPECT_EQ(counts->reads, counts->uses - counts->hits);
+  EXPECT_GT(counts->ahead, 0U);
+  EXPECT_GT(counts->foreseen, 0U);
+  EXPECT_LE(counts->foreseen, counts->ahead);
+  EXPECT_LE(counts->foreseen, counts->reads);
+}
+
 TEST(ExpertPool, ASlowDiskIsWaitedFor) {
   const Loaded whole = load(small_folder(), {}, kThreads);
   const auto disk = std::make_shared<FaultyDisk>(open(small_folder()));

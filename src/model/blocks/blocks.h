@@ -74,6 +74,8 @@ class FeedForward {
   [[nodiscard]] virtual CallBytes call_bytes(const DeviceWorkspace& /*of*/, std::int64_t /*tokens*/) const {
     return {};
   }
+  // Its routed experts; null: it has none.
+  [[nodiscard]] virtual MoeLayer* routed() { return nullptr; }
   // Tokens that could not be routed are marked in the status. What the input's norm adds may lie where `out` does.
   virtual void run(const ForwardContext& context, const NormedInput& input, float* out) const = 0;
 };
@@ -119,6 +121,7 @@ class MoeFeedForward final : public FeedForward {
   [[nodiscard]] CallBytes call_bytes(const DeviceWorkspace& of, std::int64_t tokens) const override {
     return parts_.routed.call_bytes(of, tokens);
   }
+  [[nodiscard]] MoeLayer* routed() override { return &parts_.routed; }
   void run(const ForwardContext& context, const NormedInput& input, float* out) const override;
 
  private:

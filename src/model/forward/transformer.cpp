@@ -230,6 +230,8 @@ std::optional<ExpertSlots> Transformer::expert_slots() const {
                      .hits = counts.hits,
                      .reads = counts.reads,
                      .read_bytes = counts.read_bytes,
+                     .ahead = counts.ahead,
+                     .foreseen = counts.foreseen,
                      .failures = counts.failures};
 }
 

@@ -76,6 +76,7 @@ class Builder {
       }
       parts.layers.push_back(std::move(built));
     }
+    link(parts.layers);
     MORACLE_ASSIGN(parts.final_norm, norm(spec_.final_norm));
     parts.multipliers = spec_.multipliers;
     LinearSpec head = spec_.head;
@@ -88,6 +89,17 @@ class Builder {
   }
 
  private:
+  // Each layer with routed experts to the next one.
+  static void link(std::span<TransformerLayer> layers) {
+    MoeLayer* before = nullptr;
+    for (TransformerLayer& layer : layers) {
+      MoeLayer* const routed = layer.feed_forward->routed();
+      if (routed == nullptr) continue;
+      if (before != nullptr) before->set_next(*routed);
+      before = routed;
+    }
+  }
+
   Result<Norm> norm(const NormSpec& spec) {
     Norm norm{.eps = spec.eps, .centred = spec.centred};
     if (!spec.exists()) return norm;

@@ -96,7 +96,11 @@ class PackedModules final : public ModuleSource {
     MORACLE_TRY(advance(index));
     const DeviceId caller = plan_.opened(plan_.index_of(spec.router.front())).device;
     LoadDevice& device = device_of(index);
-    if (caller == plan_.opened(index).device) return PlacedExperts(std::move(packed));
+    if (caller == plan_.opened(index).device) {
+      PlacedExperts placed(std::move(packed));
+      if (experts_ != nullptr) placed.set_read(experts_->newest());
+      return placed;
+    }
     auto workspace = device.make_workspace(plan_.placement().device(caller).gpu);
     if (device.gpu == nullptr) return PlacedExperts(std::move(packed), std::move(workspace), experts.hidden);
     return place(card, std::move(packed), experts.hidden, std::move(workspace));
