@@ -54,6 +54,7 @@ Result<BenchModelResult> bench_model(Session& session, const BenchModelOptions& 
   bool prefilled = false;
   std::optional<ExpertSlots> slots = session.model().expert_slots();
   generation.on_token = [&](std::int32_t) {
+    if (options.trace != nullptr) options.trace->end_call();
     if (prefilled) return;
     prefilled = true;
     clock.enter(Phase::other);
@@ -63,6 +64,7 @@ Result<BenchModelResult> bench_model(Session& session, const BenchModelOptions& 
   };
   generation.max_tokens = options.generate + 1;
   MORACLE_ASSIGN(const auto state, session.model().new_sequence());
+  if (options.trace != nullptr) state->count_routing(options.trace->counts().data());
   session.model().time_phases(&clock);
   clock.enter(Phase::other);
   clock.take();

@@ -9,6 +9,7 @@
 #include "base/phase_clock.h"
 #include "base/random/random.h"
 #include "base/result.h"
+#include "bench/routing_trace.h"
 #include "generate/session.h"
 
 namespace moracle {
@@ -19,6 +20,7 @@ struct BenchModelOptions {
   double temperature = 0;               // 0: greedy; else tokens are drawn
   std::int64_t top_k = 0;               // among so many; 0: among all
   std::function<bool()> interrupted{};  // may be empty
+  RoutingTrace* trace = nullptr;        // what timed calls choose goes there; null: nobody asks
 };
 
 struct BenchModelResult {

@@ -271,6 +271,7 @@ struct ModelCommand : ModelOptions {
   std::int64_t top_k = 0;
   std::string sequences;
   std::int64_t runs = 5;
+  std::string routing_trace;
   bool json = false;
 };
 
@@ -400,8 +401,8 @@ std::string slots_text(const BenchModelResult& result) {
 
 // The rows of --sequences.
 Result<int> sequences_command(const ModelCommand& options, Console& console) {
-  if (options.temperature > 0 || options.top_k > 0)
-    return usage("--sequences, or --temperature and --top-k", "both of them");
+  if (options.temperature > 0 || options.top_k > 0 || !options.routing_trace.empty())
+    return usage("--sequences, or --temperature, --top-k and --routing-trace", "both of them");
   BenchSequencesOptions bench{
       .prompt = options.prompt, .generate = options.generate, .runs = options.runs, .interrupted = [] {
         return interrupted();
@@ -421,12 +422,18 @@ Result<int> model_command(const ModelCommand& options, Console& console) {
   if (!options.sequences.empty()) return sequences_command(options, console);
   MORACLE_ASSIGN(const auto session,
                  options.open(console, {.measure_rates = true, .needs_text = false, .generates = false}));
-  const BenchModelOptions bench{.prompt = options.prompt,
-                                .generate = options.generate,
-                                .temperature = options.temperature,
-                                .top_k = options.top_k,
-                                .interrupted = [] { return interrupted(); }};
+  BenchModelOptions bench{.prompt = options.prompt,
+                          .generate = options.generate,
+                          .temperature = options.temperature,
+                          .top_k = options.top_k,
+                          .interrupted = [] { return interrupted(); }};
+  std::optional<RoutingTrace> trace;
+  if (!options.routing_trace.empty()) {
+    MORACLE_ASSIGN(trace, RoutingTrace::create(options.routing_trace, session->info().layers, session->info().experts));
+    bench.trace = &*trace;
+  }
   MORACLE_ASSIGN(const BenchModelResult result, bench_model(*session, bench));
+  if (trace) MORACLE_TRY(trace->close());
   if (result.interrupted) return interrupt_exit_code();
   const auto backends = session->backends();
   const auto experts = backends.find("experts");
@@ -482,6 +489,10 @@ void add_whole_model(CLI::App& bench, Program& program) {
   command->add_option("--runs", options->runs, "Runs of --generate steps that a row is the median of (default: 5)")
       ->type_name("N")
       ->check(whole_number(1, 1000));
+  command
+      ->add_option("--routing-trace", options->routing_trace,
+                   "Write the experts that each timed call chose to a file, which scripts/cache-sim replays")
+      ->type_name("FILE");
   add_json(*command, options->json);
   command->footer("Example:\n  moracle bench model ./Qwen3-30B-A3B-GPTQ-Int4 --prompt 512 --generate 64");
   command->callback([options, &program] {

@@ -338,6 +338,28 @@ TEST_F(CliTest, BenchModelPrintsTheContract) {
   EXPECT_NEAR(rate("share"), rate("bytes_per_s") / bound, 1e-9);
 }
 
+TEST_F(CliTest, BenchModelWritesWhichExpertsCallsChose) {
+  const std::string path = (folder_ / "routing.jsonl").string();
+  json_of({"bench", "model", model_path(), "--prompt", "9", "--generate", "3", "--routing-trace", path});
+  std::ifstream file(path);
+  std::vector<Json> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(Json::parse(line));
+  ASSERT_EQ(lines.size(), 1U + 1U + 3U) << "the model, the prompt, and each token";
+  const auto layers = lines.front().at("layers").get<std::size_t>();
+  const auto experts = lines.front().at("experts").get<std::int64_t>();
+  for (std::size_t call = 1; call < lines.size(); ++call) {
+    ASSERT_EQ(lines[call].size(), layers);
+    for (const Json& chosen : lines[call]) {
+      const auto ids = chosen.get<std::vector<std::int64_t>>();
+      EXPECT_FALSE(ids.empty());
+      EXPECT_TRUE(std::ranges::is_sorted(ids));
+      EXPECT_LT(ids.back(), experts);
+      EXPECT_EQ(ids.size(), call == 1 ? ids.size() : lines[2][0].size()) << "as many as a token takes";
+    }
+  }
+  EXPECT_EQ(moracle_run({"bench", "model", model_path(), "--routing-trace", folder_.string()}).code, 1) << "a folder";
+}
+
 TEST_F(CliTest, BenchModelTimesSeveralSequences) {
   const Json json = json_of(
       {"bench", "model", model_path(), "--prompt", "8", "--generate", "2", "--runs", "2", "--sequences", "1,3"});
