@@ -366,6 +366,16 @@ class Views(PageTest):
             self.assertEqual(pixels[4 * flat.index(0) : 4 * flat.index(0) + 3], cold)
         self.assertIn(f"{sum(count > 0 for count in flat)} of {len(flat)} experts", self.at("request-words").text)
 
+    def test_slots_are_told_where_there_are_some(self):
+        def words(status):
+            return self.module("experts.js", f"m.slotWords({json.dumps(status)})")
+
+        self.assertEqual(words({"prompt_tokens": 3, "generated_tokens": 1}), "")
+        slots = {"slots": 40, "experts": 96, "uses": 200, "hits": 150, "reads": 50, "read_bytes": 6 << 20}
+        self.assertEqual(words({"prompt_tokens": 3, "generated_tokens": 1, "experts": slots}),
+                         "40 of 96 experts have room in memory · 75 % found there · 50 read · 1.5 MiB a token")
+        self.assertEqual(self.at("slots-words").text, "")
+
     def test_decisions_have_every_reason(self):
         self.at("show-decisions").click()
         self.until(lambda: self.texts("#table section"))

@@ -4,6 +4,7 @@ import { ask, events } from "./server.js";
 
 let watching = null; // the AbortController of the stream
 let latest = null; // its last event
+let told = 0; // when slots were asked for, in ms
 
 export const latestEvent = () => latest;
 
@@ -56,6 +57,22 @@ function cell(canvas, rows, output, event) {
   if (layer >= 0 && expert >= 0) output.textContent = `layer ${layer}, expert ${expert}: ${rows[layer][expert]} tokens`;
 }
 
+// Of a model with more experts than memory has room for; else nothing.
+export function slotWords(status) {
+  if (!status.experts) return "";
+  const { slots, experts, uses, hits, reads, read_bytes } = status.experts;
+  const share = uses ? Math.round((100 * hits) / uses) : 0;
+  const each = read_bytes / Math.max(1, status.prompt_tokens + status.generated_tokens) / 2 ** 20;
+  return `${slots} of ${experts} experts have room in memory · ${share} % found there · ${reads} read · ${each.toFixed(1)} MiB a token`;
+}
+
+// At most every two seconds, while replies are written.
+async function tellSlots() {
+  if (Date.now() < told + 2000) return;
+  told = Date.now();
+  at("slots-words").textContent = slotWords(await (await ask("/v1/status")).json());
+}
+
 function paint() {
   if (!latest) return;
   for (const [name, rows] of [["all", latest.all], ["request", latest.request?.counts]]) {
@@ -74,6 +91,7 @@ async function watch(query) {
     for await (const event of events(stream.body)) {
       latest = event.request ? event : { ...event, request: latest?.request };
       paint();
+      await tellSlots();
     }
   } catch (error) {
     if (error.name !== "AbortError") at("all-words").textContent = error.message;
