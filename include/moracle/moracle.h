@@ -296,7 +296,7 @@ typedef struct moracle_engine_options {
    * layers for which there is no room. */
   uint64_t device_memory;
   /* Bytes of this machine's memory to use at most: experts for which there is no room are read from the files when they
-   * are chosen. 0: what the model takes. */
+   * are chosen. 0: nine tenths of what is free. */
   uint64_t memory;
 } moracle_engine_options;
 

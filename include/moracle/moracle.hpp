@@ -481,7 +481,7 @@ class Engine {
   // that computes the model. `on_progress` gets bytes of weights. `tool_format`: how the model writes calls of tools;
   // empty: as its template shows. `device_memory`: bytes of the GPU's memory to use at most; 0: what is free less 2 %.
   // `memory`: of this machine's, where experts for which there is no room are read from the files when they are chosen;
-  // 0: what the model takes.
+  // 0: nine tenths of what is free.
   static Expected<Engine> open(const std::string& model, int threads = 0, const Policy& policy = {},
                                const std::string& kv = {}, const std::string& device = "cpu",
                                const OnProgress& on_progress = {}, const std::string& tool_format = {},

@@ -111,7 +111,7 @@ class Engine(EngineOwner):
         """`kv`: the numbers of keys, values and latents: "f32", "bf16" or "int8". `device`: "cuda:0" and so on, which
         computes the model, with `device_memory` bytes of its memory at most; 0: what is free less 2 %. `memory`:
         bytes of this machine's memory at most, where experts for which there is no room are read from the files when
-        they are chosen; 0: what the model takes. `tool_format`: how the model writes calls of tools, such as "hermes"; None: as its chat template shows.
+        they are chosen; 0: nine tenths of what is free. `tool_format`: how the model writes calls of tools, such as "hermes"; None: as its chat template shows.
 
         `on_progress` gets bytes of weights that are loaded, and in all; what it raises ends the load.
         """

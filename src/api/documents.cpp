@@ -138,10 +138,15 @@ Json room_json(const MemoryOnDevice& device) {
 Json room_json(const ExpertRoom& room) {
   Json reads = Json::array();
   for (const int hits : kShownHits) reads.push_back({{"hits", hits / 100.0}, {"bytes_a_token", room.read_bytes(hits)}});
-  return {{"floor_bytes", room.floor},          {"kv_cache_bytes", room.state},
-          {"expert_bytes", room.experts},       {"all_fit", room.pool.slots == 0},
-          {"slots", room.pool.slots},           {"experts", room.pool.experts},
-          {"slot_bytes", room.pool.slot_bytes}, {"reads", room.pool.slots == 0 ? Json::array() : std::move(reads)}};
+  return {{"memory_bytes", room.bound},
+          {"floor_bytes", room.floor},
+          {"kv_cache_bytes", room.state},
+          {"expert_bytes", room.experts},
+          {"all_fit", room.pool.slots == 0},
+          {"slots", room.pool.slots},
+          {"experts", room.pool.experts},
+          {"slot_bytes", room.pool.slot_bytes},
+          {"reads", room.pool.slots == 0 ? Json::array() : std::move(reads)}};
 }
 
 Json experts_json(const ExpertsKernel& kernel) {
@@ -190,6 +195,9 @@ Result<MemoryAnswer> plan_memory(const std::filesystem::path& folder, const Memo
                    .found = std::to_string(question.tp * question.ep)};
     }
     MORACLE_ASSIGN(result.room, expert_room(*plan, {.memory = question.memory}, call));
+  } else if (question.free > 0 && question.tp * question.ep == 1) {
+    const auto room = usual_room(*plan, question.free, {}, call);
+    if (room.ok() && room->pool.slots > 0) result.room = *room;
   }
   result.warnings =
       warnings_of(*plan, {.decisions = cpu || result.split});  // a note says that no kernel for another device is here

@@ -41,7 +41,8 @@ struct MemoryQuestion {
   std::int64_t context = 0;  // 0: kUsualContext, or the model's where that is shorter
   Policy policy{};
   std::optional<KvType> kv{};  // as in LoadOptions
-  std::uint64_t memory = 0;    // as in LoadOptions; 0: nothing is said of slots
+  std::uint64_t memory = 0;    // as in LoadOptions
+  std::uint64_t free = 0;      // of the host; without a bound, whether experts then share slots. 0: nothing is said
 };
 
 struct MemoryAnswer {
@@ -52,7 +53,7 @@ struct MemoryAnswer {
   std::int64_t max_context = 0;
   ModelInfo info{};
   MemoryPlan memory{};
-  std::optional<ExpertRoom> room{};  // under a bound
+  std::optional<ExpertRoom> room{};  // under a bound, or where what is free is too little for all experts
   std::vector<Degree> tp_degrees{}, ep_degrees{};
   std::vector<std::string> warnings{};
 

@@ -13,6 +13,7 @@
 #include "cli/plan_nodes.h"
 #include "cli/program.h"
 #include "cli/screen.h"
+#include "machine/host_limits.h"
 #include "model/load/device_room.h"
 
 namespace moracle::cli {
@@ -114,8 +115,8 @@ std::string elsewhere_note(const MemoryPlan& memory) {
 }
 
 // What a bound of memory leaves for experts.
-std::string bound_text(const ExpertRoom& room, std::uint64_t memory, std::size_t width) {
-  const std::string name = fmt::format("{:<10}  {:>10}  ", "--memory", human_bytes(memory));
+std::string bound_text(const ExpertRoom& room, bool asked, std::size_t width) {
+  const std::string name = fmt::format("{:<10}  {:>10}  ", asked ? "--memory" : "free", human_bytes(room.bound));
   if (room.pool.slots == 0) return paragraph(name, "all experts fit", width, 24);
   std::string reads;
   for (const int hits : kShownHits)
@@ -164,7 +165,7 @@ std::string plan_text(const MemoryAnswer& plan, const PlanCommand& options) {
         text += paragraph("", fmt::format("{} has room for {}", share.machine, room_text(memory.on_device)), width, 0);
     }
   }
-  if (plan.room) text += bound_text(*plan.room, options.memory, width);
+  if (plan.room) text += bound_text(*plan.room, options.memory > 0, width);
   if (!memory.packed) text += paragraph("note: ", elsewhere_note(memory), width, 6);
   text += "\n" + degrees_text("tensor-parallel", plan.tp_degrees, width) +
           degrees_text("expert-parallel", plan.ep_degrees, width);
@@ -225,6 +226,7 @@ int plan_command(const PlanCommand& options, Console& console) {
     }
     MemoryQuestion question = question_of(options, place, options.ranks);
     question.memory = options.memory;
+    if (options.device == "cpu") question.free = read_free_memory("/");
     return plan_memory(folder, question);
   };
   const Result<MemoryAnswer> plan = ask();

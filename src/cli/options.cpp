@@ -233,7 +233,7 @@ void add_memory(CLI::App& command, std::uint64_t& memory) {
   command
       .add_option("--memory", memory,
                   "Memory of this machine to use at most, as 20G: where not all experts fit, they are read from the "
-                  "files when they are chosen (default: what the model takes)")
+                  "files when they are chosen (default: what is free less a tenth)")
       ->type_name("BYTES")
       ->transform(memory_size());
 }
@@ -287,6 +287,20 @@ void tell_plan(Console& console, const LoadPlan& plan, int threads) {
   for (const std::string& warning : warnings_of(plan)) console.warn(warning);
 }
 
+namespace {
+
+void tell_slots(Console& console, Session& session) {
+  const std::optional<ExpertSlots> slots = session.model().expert_slots();
+  if (!slots) return;
+  console.info(paragraph("moracle: ",
+                         fmt::format("memory has room for {} of {} experts; the others are read from the files when "
+                                     "they are chosen",
+                                     slots->slots, slots->experts),
+                         screen_width(STDERR_FILENO), 9));
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Session>> ModelOptions::open(Console& console, const Opening& opening) const {
   tell_no_cache(console, no_cache);
   MORACLE_ASSIGN(Place here, place());
@@ -322,6 +336,7 @@ Result<std::unique_ptr<Session>> ModelOptions::open(Console& console, const Open
   };
   auto session = Session::open(options);
   console.end_progress();
+  if (session.ok()) tell_slots(console, **session);
   return session;
 }
 

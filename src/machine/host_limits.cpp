@@ -41,15 +41,20 @@ std::uint64_t size_in(std::string_view text) {
   return value;
 }
 
-std::uint64_t physical_memory(const fs::path& root) {
-  std::ifstream stream(root / "proc/meminfo");
+// The number of a line "KEY  NUMBER ..."; 0 where there is none.
+std::uint64_t number_of(const fs::path& path, std::string_view key) {
+  std::ifstream stream(path);
   for (std::string line; std::getline(stream, line);) {
-    if (!line.starts_with("MemTotal:")) continue;
-    const std::size_t digit = line.find_first_of("0123456789");
+    if (!line.starts_with(key)) continue;
+    const std::size_t digit = line.find_first_of("0123456789", key.size());
     if (digit == std::string::npos) return 0;
-    return number_in(std::string_view(line).substr(digit)).value_or(0) << 10U;
+    return number_in(std::string_view(line).substr(digit)).value_or(0);
   }
   return 0;
+}
+
+std::uint64_t memory_info(const fs::path& root, std::string_view key) {
+  return number_of(root / "proc/meminfo", key) << 10U;
 }
 
 // The process's group of each controller: "" (version 2), "cpu", "memory", ... -> "/path".
@@ -171,6 +176,29 @@ int nodes_with(const fs::path& root, const std::vector<int>& cpus) {
 
 }  // namespace
 
+std::uint64_t read_free_memory(const fs::path& root) {
+  std::uint64_t free = memory_info(root, "MemAvailable:");
+  if (free == 0) free = kUnlimited;
+  const auto groups = own_groups(root);
+  const auto lower = [&](const char* mount, const std::string& name, const char* limit, const char* usage,
+                         const std::string& total) {
+    const auto group = groups.find(name);
+    for (const fs::path& folder : up_to_mount(root / mount, group == groups.end() ? "/" : group->second)) {
+      const auto most = number_in(line_of(folder / limit));
+      const auto used = number_in(line_of(folder / usage));
+      if (!most || !used) continue;
+      const fs::path stat = folder / "memory.stat";
+      const std::uint64_t cached = number_of(stat, total + "inactive_file ") + number_of(stat, total + "active_file ");
+      const std::uint64_t held = *used - std::min(*used, cached);
+      free = std::min(free, *most - std::min(*most, held));
+    }
+  };
+  for (const char* mount : {"sys/fs/cgroup", "sys/fs/cgroup/unified"})
+    lower(mount, "", "memory.max", "memory.current", "");
+  lower("sys/fs/cgroup/memory", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_");
+  return free == kUnlimited ? 0 : std::max<std::uint64_t>(free, 1);
+}
+
 std::vector<int> parse_cpu_list(std::string_view text) {
   constexpr std::size_t kMaxIds = 65536;
   std::vector<int> ids;
@@ -204,7 +232,7 @@ HostLimits read_host_limits(const fs::path& root, const std::vector<int>& cpus) 
   const auto cores = static_cast<std::uint64_t>(physical_cores(root, cpus));
   limits.cores = static_cast<int>(std::min(cores, group.whole_cpus));
   limits.numa_nodes = nodes_with(root, cpus);
-  const std::uint64_t physical = physical_memory(root);
+  const std::uint64_t physical = memory_info(root, "MemTotal:");
   limits.memory_bytes = std::min(physical == 0 ? kUnlimited : physical, group.memory);
   if (limits.memory_bytes == kUnlimited) limits.memory_bytes = 0;
   if (!cpus.empty()) read_caches(root, cpus, limits);

@@ -20,6 +20,10 @@ struct HostLimits {
 // from the process's group up to the root holds.
 [[nodiscard]] HostLimits read_host_limits(const std::filesystem::path& root, const std::vector<int>& cpus);
 
+// What the system would give a process now, page cache given up: what is available, and what the process's groups leave
+// of their limits, at least 1. 0: it does not say.
+[[nodiscard]] std::uint64_t read_free_memory(const std::filesystem::path& root);
+
 // "0-3,8,10-11" -> {0,1,2,3,8,10,11}. Stops at the first thing it does not understand, and at 65536 ids.
 [[nodiscard]] std::vector<int> parse_cpu_list(std::string_view text);
 

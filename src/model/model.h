@@ -241,8 +241,8 @@ struct LoadOptions {
   // Bytes for the states of all sequences; 0: nine tenths of the memory less the weights, and no more than 64 sequences
   // of full length take, or, on a GPU, `sequences` of `context` positions.
   std::size_t kv_memory = 0;
-  // Bytes of the host for all that a load holds; 0: what it takes. Where that is more, routed experts share slots, and
-  // are read from the files when a call needs them.
+  // Bytes of the host for all that a load holds; 0: nine tenths of what is free. Where it takes more, routed experts
+  // share slots, and are read from the files when a call needs them.
   std::uint64_t memory = 0;
   // Above 0: they share so many slots, whether or not all fit.
   std::size_t expert_slots = 0;
@@ -254,8 +254,8 @@ struct LoadOptions {
 [[nodiscard]] KvType default_kv_type(const Policy& policy);
 
 // Packs every module of the plan with the kernels the plan decided on; reads the file once. On error nothing is left.
-// The plan's checkpoint may be dropped afterwards: serving never depends on the mapping. With LoadOptions::memory also
-// the errors of expert_room.
+// The plan's checkpoint may be dropped afterwards: serving never depends on the mapping. On the host also the errors of
+// expert_room.
 Result<std::unique_ptr<Model>> load_model(LoadPlan& plan, ThreadPool& pool, const LoadOptions& options = {});
 
 }  // namespace moracle

@@ -245,6 +245,34 @@ TEST(ExpertPool, ABoundIsDividedAmongExpertsStatesAndCalls) {
   EXPECT_FALSE(room_of(**plan, most->floor - 1).ok());
 }
 
+// Without a bound: slots where nine tenths of what is free are too little, and nothing of them where they are enough.
+TEST(ExpertPool, WhatIsFreeIsTheUsualBound) {
+  const auto hollow = std::make_shared<HollowCheckpoint>();
+  constexpr std::uint64_t kGiB = std::uint64_t{1} << 30U;
+  const auto usual = [&](std::uint64_t free, const Policy& policy) {
+    auto plan = LoadPlan::make(hollow, probe_machine(), policy);
+    EXPECT_TRUE(plan.ok());
+    const MemoryPlanOptions call{
+        .context = kUsualContext, .batch_tokens = (*plan)->prefill_chunk(), .threads = kThreads};
+    return usual_room(**plan, free, {}, call);
+  };
+  for (const std::uint64_t free : {std::uint64_t{0}, 100 * kGiB, 400 * kGiB}) {
+    const auto fits = usual(free, {});
+    ASSERT_TRUE(fits.ok());
+    EXPECT_EQ(fits->pool.slots, 0U) << free;
+    EXPECT_EQ(fits->bound, 0U) << free;
+  }
+  const auto some = usual(20 * kGiB, {});
+  ASSERT_TRUE(some.ok()) << some.error().message();
+  EXPECT_EQ(some->bound, 18 * kGiB);
+  EXPECT_GT(some->pool.slots, 0U);
+  EXPECT_LE(some->rest() + some->pool.bytes(), some->bound);
+  const auto none = usual(kGiB, {});
+  ASSERT_FALSE(none.ok());
+  EXPECT_EQ(none.error().code, "memory.floor");
+  EXPECT_EQ(none.error().where, "free memory");
+}
+
 TEST(ExpertPool, MoreSlotsAreFewerReads) {
   std::uint64_t reads = UINT64_MAX;
   for (const std::size_t slots : {1U, 8U, 24U, 1000U}) {

@@ -107,6 +107,7 @@ Result<ExpertRoom> expert_room(const LoadPlan& plan, const RoomOptions& options,
   }
   MORACLE_ASSIGN(const MemoryPlan planned, memory_plan(plan, call));
   ExpertRoom room;
+  room.bound = options.memory;
   for (const LayerMemory& layer : planned.layers) room.experts += layer.experts.bytes;
   room.weights = planned.weights() - room.experts;
   count_choices(plan, room);
@@ -131,6 +132,28 @@ Result<ExpertRoom> expert_room(const LoadPlan& plan, const RoomOptions& options,
   const std::uint64_t spare = options.memory - room.rest() - room.pool.bytes();
   room.pool.slots += std::min<std::uint64_t>(room.pool.experts - room.pool.slots, spare / room.pool.slot_bytes);
   return room;
+}
+
+Result<ExpertRoom> usual_room(const LoadPlan& plan, std::uint64_t free, const RoomOptions& options,
+                              const MemoryPlanOptions& call) {
+  RoomOptions bound = options;
+  bound.memory = free - free / 10;
+  std::uint64_t stored = options.kv_memory;
+  for (const ModuleReport& module : plan.modules()) stored += module.bytes;
+  // What is packed is never twice as large: most loads are not counted.
+  const bool fits = free == 0 || stored < bound.memory / 2;
+  if (fits || plan.info().experts == 0 || plan.opened().placement().gpu() != nullptr) return ExpertRoom{};
+  Result<ExpertRoom> room = expert_room(plan, bound, call);
+  if (room.ok() && room->pool.slots == 0) return ExpertRoom{};
+  if (!room.ok() && room.error().code == "memory.kernel") return ExpertRoom{};
+  if (room.ok()) return room;
+  Error error = std::move(room).error();
+  if (error.code == "memory.floor") {
+    error.where = "free memory";
+    error.found += " of " + human_bytes(free);
+    error.advice = "end other programs, or choose a model of fewer or narrower weights; --memory sets another bound";
+  }
+  return error;
 }
 
 }  // namespace moracle

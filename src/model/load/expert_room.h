@@ -15,6 +15,7 @@ struct ExpertRoom {
   std::uint64_t state = 0;         // for all sequences
   std::uint64_t workspace = 0;     // of one call
   std::uint64_t floor = 0;         // least bound: with the chosen experts of two layers, or with all
+  std::uint64_t bound = 0;         // on all of it
   PoolSize pool{};                 // no slots: there is room for all
   std::int64_t prefill_chunk = 0;  // tokens of a prompt that a call takes; 0: as many as without a bound
   std::uint64_t chosen = 0;        // experts for a token, of all layers
@@ -40,5 +41,11 @@ struct RoomOptions {
 // no weight. Errors: "memory.device" with a GPU, "memory.kernel" where a kernel packs all experts of a layer at once
 // and not all fit, "memory.floor" with what the load takes as its details, those of memory_plan.
 Result<ExpertRoom> expert_room(const LoadPlan& plan, const RoomOptions& options, const MemoryPlanOptions& call);
+
+// The same where nobody has set a bound and the host has `free` bytes, of which a tenth is left: no slots where all
+// experts fit, where there are none, or where no kernel packs them one by one. `options.memory` is not read. Errors: as
+// of expert_room.
+Result<ExpertRoom> usual_room(const LoadPlan& plan, std::uint64_t free, const RoomOptions& options,
+                              const MemoryPlanOptions& call);
 
 }  // namespace moracle

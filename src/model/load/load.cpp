@@ -12,6 +12,7 @@
 #include "format/rules/tensor_check.h"
 #include "kernels/device_ops.h"
 #include "kernels/pack_memory.h"
+#include "machine/host_limits.h"
 #include "model/forward/transformer.h"
 #include "model/load/build.h"
 #include "model/load/check_operations.h"
@@ -294,7 +295,7 @@ Result<std::size_t> default_kv_memory(const Plan& plan, const Transformer& model
   return std::min({left, addresses, kSequences * model.state_bytes(plan.spec().info.max_context)});
 }
 
-// Of a load under a bound.
+// Of a load under a bound, its caller's or that of the machine.
 struct HostRoom {
   std::size_t state = 0;               // bytes for sequences; 0: there is no bound
   std::int64_t prefill_chunk = 0;      // as of ExpertRoom
@@ -302,12 +303,14 @@ struct HostRoom {
 };
 
 Result<HostRoom> host_room(const LoadPlan& plan, const LoadOptions& options, const MemoryPlanOptions& call) {
-  if (options.memory == 0 && options.expert_slots == 0) return HostRoom{};
   const RoomOptions bound{
       .memory = options.memory, .kv_memory = options.kv_memory, .expert_slots = options.expert_slots};
-  auto asked = guarded("plan the memory", [&] { return expert_room(plan, bound, call); });
+  const bool asks = options.memory > 0 || options.expert_slots > 0;
+  auto asked = guarded("plan the memory", [&] {
+    return asks ? expert_room(plan, bound, call) : usual_room(plan, read_free_memory("/"), bound, call);
+  });
   MORACLE_ASSIGN(const ExpertRoom room, unless_changed(plan.opened().checkpoint(), std::move(asked)));
-  HostRoom host{.state = options.memory > 0 ? room.state : 0, .prefill_chunk = room.prefill_chunk};
+  HostRoom host{.state = room.bound > 0 ? room.state : 0, .prefill_chunk = room.prefill_chunk};
   if (room.pool.slots == 0) return host;
   MORACLE_ASSIGN(host.pool, ExpertPool::make(plan.opened().shared_checkpoint(), room.pool));
   return host;

@@ -43,6 +43,28 @@ TEST_F(HostLimitsTest, NothingToReadIsNotAnError) {
   EXPECT_EQ(read_host_limits(root_, {}).cores, 1);
 }
 
+TEST_F(HostLimitsTest, FreeMemoryIsWhatTheTightestGroupLeaves) {
+  EXPECT_EQ(read_free_memory(root_ / "nowhere"), 0U);
+  put("proc/meminfo", "MemTotal: 16777216 kB\nMemAvailable: 8388608 kB");
+  EXPECT_EQ(read_free_memory(root_), 8 * kGiB);
+  put("proc/self/cgroup", "4:memory:/box/inner\n0::/slice");
+  const fs::path one = "sys/fs/cgroup/memory/box";
+  put(one / "memory.limit_in_bytes", std::to_string(6 * kGiB));
+  put(one / "memory.usage_in_bytes", std::to_string(3 * kGiB));
+  put(one / "memory.stat", "cache 9\ninactive_file 7\ntotal_inactive_file " + std::to_string(kGiB) +
+                               "\ntotal_active_file " + std::to_string(kGiB));
+  EXPECT_EQ(read_free_memory(root_), 5 * kGiB);
+  const fs::path two = "sys/fs/cgroup/slice";
+  put(two / "memory.max", "max");
+  put(two / "memory.current", std::to_string(kGiB));
+  EXPECT_EQ(read_free_memory(root_), 5 * kGiB);
+  put(two / "memory.max", std::to_string(4 * kGiB));
+  put(two / "memory.stat", "anon 1\ninactive_file 0\nactive_file " + std::to_string(kGiB / 2));
+  EXPECT_EQ(read_free_memory(root_), 4 * kGiB - kGiB / 2);
+  put(two / "memory.current", std::to_string(9 * kGiB));
+  EXPECT_EQ(read_free_memory(root_), 1U) << "known, and none";
+}
+
 TEST_F(HostLimitsTest, ThreadsOfOneCoreCountOnce) {
   put_cpu(0, "0,2", "0-3");
   put_cpu(1, "1,3", "0-3");
