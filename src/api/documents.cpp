@@ -135,18 +135,19 @@ Json room_json(const MemoryOnDevice& device) {
   return {{"layers", device.layers_held}, {"of_layers", device.layers}, {"call_tokens", device.call_tokens}};
 }
 
-Json room_json(const ExpertRoom& room) {
+Json room_json(const ExpertRoom& room, const std::optional<double>& disk) {
   Json reads = Json::array();
-  for (const int hits : kShownHits) reads.push_back({{"hits", hits / 100.0}, {"bytes_a_token", room.read_bytes(hits)}});
-  return {{"memory_bytes", room.bound},
-          {"floor_bytes", room.floor},
-          {"kv_cache_bytes", room.state},
-          {"expert_bytes", room.experts},
-          {"all_fit", room.pool.slots == 0},
-          {"slots", room.pool.slots},
-          {"experts", room.pool.experts},
-          {"slot_bytes", room.pool.slot_bytes},
-          {"reads", room.pool.slots == 0 ? Json::array() : std::move(reads)}};
+  for (const int hits : kShownHits) {
+    const std::uint64_t bytes = room.read_bytes(hits);
+    reads.push_back({{"hits", hits / 100.0},
+                     {"bytes_a_token", bytes},
+                     {"most_tok_s", disk && bytes > 0 ? Json(*disk / static_cast<double>(bytes)) : Json(nullptr)}});
+  }
+  return {{"memory_bytes", room.bound},         {"disk_bytes_per_s", disk ? Json(*disk) : Json(nullptr)},
+          {"floor_bytes", room.floor},          {"kv_cache_bytes", room.state},
+          {"expert_bytes", room.experts},       {"all_fit", room.pool.slots == 0},
+          {"slots", room.pool.slots},           {"experts", room.pool.experts},
+          {"slot_bytes", room.pool.slot_bytes}, {"reads", room.pool.slots == 0 ? Json::array() : std::move(reads)}};
 }
 
 Json experts_json(const ExpertsKernel& kernel) {
@@ -199,6 +200,7 @@ Result<MemoryAnswer> plan_memory(const std::filesystem::path& folder, const Memo
     const auto room = usual_room(*plan, question.free, {}, call);
     if (room.ok() && room->pool.slots > 0) result.room = *room;
   }
+  if (question.measure_disk && result.room && result.room->pool.slots > 0) result.disk = measure_expert_reads(*plan);
   result.warnings =
       warnings_of(*plan, {.decisions = cpu || result.split});  // a note says that no kernel for another device is here
   return result;
@@ -271,7 +273,7 @@ Json plan_json(const MemoryAnswer& plan) {
           {"packed", memory.packed},
           {"tp_degrees", degrees_json(plan.tp_degrees)},
           {"ep_degrees", degrees_json(plan.ep_degrees)},
-          {"bound", plan.room ? room_json(*plan.room) : Json(nullptr)},
+          {"bound", plan.room ? room_json(*plan.room, plan.disk) : Json(nullptr)},
           {"warnings", plan.warnings}};
 }
 

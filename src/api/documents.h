@@ -42,6 +42,7 @@ struct MemoryQuestion {
   Policy policy{};
   std::optional<KvType> kv{};  // as in LoadOptions
   std::uint64_t memory = 0;    // as in LoadOptions
+  bool measure_disk = false;   // of a model whose experts share slots
   std::uint64_t free = 0;      // of the host; without a bound, whether experts then share slots. 0: nothing is said
 };
 
@@ -54,6 +55,7 @@ struct MemoryAnswer {
   ModelInfo info{};
   MemoryPlan memory{};
   std::optional<ExpertRoom> room{};  // under a bound, or where what is free is too little for all experts
+  std::optional<double> disk{};      // bytes a second that experts are read at, where it was measured
   std::vector<Degree> tp_degrees{}, ep_degrees{};
   std::vector<std::string> warnings{};
 

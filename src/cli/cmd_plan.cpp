@@ -114,8 +114,20 @@ std::string elsewhere_note(const MemoryPlan& memory) {
          " at the width of the published codes and scales; the workspace of those kernels is not known";
 }
 
+// "; the disk gives 2.1 GB/s (measured), at most 2.0, 4.0, 20.1 tokens/s"
+std::string disk_text(const MemoryAnswer& plan) {
+  if (!plan.disk) return "";
+  std::string rates;
+  for (const int hits : kShownHits) {
+    const auto bytes = static_cast<double>(plan.room->read_bytes(hits));
+    rates += fmt::format("{}{:.1f}", rates.empty() ? "" : ", ", *plan.disk / std::max(bytes, 1.0));
+  }
+  return fmt::format("; the disk gives {:.1f} GB/s (measured), at most {} tokens/s", *plan.disk * 1e-9, rates);
+}
+
 // What a bound of memory leaves for experts.
-std::string bound_text(const ExpertRoom& room, bool asked, std::size_t width) {
+std::string bound_text(const MemoryAnswer& plan, bool asked, std::size_t width) {
+  const ExpertRoom& room = *plan.room;
   const std::string name = fmt::format("{:<10}  {:>10}  ", asked ? "--memory" : "free", human_bytes(room.bound));
   if (room.pool.slots == 0) return paragraph(name, "all experts fit", width, 24);
   std::string reads;
@@ -126,7 +138,7 @@ std::string bound_text(const ExpertRoom& room, bool asked, std::size_t width) {
                                room.pool.slots, room.pool.experts, human_bytes(room.pool.slot_bytes),
                                human_bytes(room.state), human_bytes(room.workspace), human_bytes(room.floor)),
                    width, 24) +
-         paragraph("", fmt::format("a token reads {} of experts there", reads), width, 24);
+         paragraph("", fmt::format("a token reads {} of experts there{}", reads, disk_text(plan)), width, 24);
 }
 
 std::string plan_text(const MemoryAnswer& plan, const PlanCommand& options) {
@@ -165,7 +177,7 @@ std::string plan_text(const MemoryAnswer& plan, const PlanCommand& options) {
         text += paragraph("", fmt::format("{} has room for {}", share.machine, room_text(memory.on_device)), width, 0);
     }
   }
-  if (plan.room) text += bound_text(*plan.room, options.memory > 0, width);
+  if (plan.room) text += bound_text(plan, options.memory > 0, width);
   if (!memory.packed) text += paragraph("note: ", elsewhere_note(memory), width, 6);
   text += "\n" + degrees_text("tensor-parallel", plan.tp_degrees, width) +
           degrees_text("expert-parallel", plan.ep_degrees, width);
@@ -226,6 +238,7 @@ int plan_command(const PlanCommand& options, Console& console) {
     }
     MemoryQuestion question = question_of(options, place, options.ranks);
     question.memory = options.memory;
+    question.measure_disk = options.device == "cpu";
     if (options.device == "cpu") question.free = read_free_memory("/");
     return plan_memory(folder, question);
   };
@@ -277,7 +290,8 @@ void add_plan(CLI::App& root, Program& program) {
   add_memory(*command, options->memory);
   add_json(*command, options->json);
   command->footer(
-      "Reads headers only, no weight.\nExample:\n  moracle plan ./Qwen3-30B-A3B-GPTQ-Int4 --tp 2 --context 32768\n"
+      "Reads headers only; where experts share memory, weights too, for half a second.\nExample:\n  moracle plan "
+      "./Qwen3-30B-A3B-GPTQ-Int4 --tp 2 --context 32768\n"
       "  moracle plan ./Qwen3-30B-A3B-GPTQ-Int4 --nodes 2 --link 25gbe");
   command->callback([options, &program] {
     program.action = [options, &program] { return plan_command(*options, program.console); };

@@ -34,6 +34,7 @@ struct ReadJob {
 
 class DiskReader {
  public:
+  static constexpr int kThreads = 4;  // with fewer a disk of flash idles between requests
   // Where the system has no thread to give, submit() reads what is wanted now, and has nothing read ahead.
   DiskReader(const Checkpoint& checkpoint, int threads);
   ~DiskReader();

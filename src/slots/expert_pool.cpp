@@ -10,8 +10,6 @@ namespace moracle {
 
 namespace {
 
-// At a time, each of an expert: with fewer a disk of flash idles between requests.
-constexpr int kReaders = 4;
 // Uses of any expert until one counts half: so many times all experts of the model.
 constexpr double kHalfLife = 4.0;
 
@@ -210,7 +208,7 @@ Result<std::shared_ptr<ExpertPool>> ExpertPool::make(std::shared_ptr<const Check
     read.job.room = memory.first(size.read_bytes);
     memory = memory.subspan(size.read_bytes);
   }
-  pool->reader_.emplace(*pool->checkpoint_, kReaders);
+  pool->reader_.emplace(*pool->checkpoint_, DiskReader::kThreads);
   return pool;
 }
 

@@ -273,6 +273,20 @@ TEST(ExpertPool, WhatIsFreeIsTheUsualBound) {
   EXPECT_EQ(none.error().where, "free memory");
 }
 
+TEST(ExpertPool, TheRateOfReadsIsMeasuredWhereThereIsADisk) {
+  auto small = LoadPlan::make(open(small_folder()), probe_machine(), {});
+  ASSERT_TRUE(small.ok());
+  EXPECT_GT(measure_expert_reads(**small).value_or(0), 0);
+  auto hollow = LoadPlan::make(std::make_shared<HollowCheckpoint>(), probe_machine(), {});
+  ASSERT_TRUE(hollow.ok());
+  EXPECT_FALSE(measure_expert_reads(**hollow));
+  const auto cut = std::make_shared<FaultyDisk>(open(small_folder()));
+  cut->fail_every(5);
+  auto failing = LoadPlan::make(cut, probe_machine(), {});
+  ASSERT_TRUE(failing.ok());
+  EXPECT_FALSE(measure_expert_reads(**failing));
+}
+
 TEST(ExpertPool, MoreSlotsAreFewerReads) {
   std::uint64_t reads = UINT64_MAX;
   for (const std::size_t slots : {1U, 8U, 24U, 1000U}) {

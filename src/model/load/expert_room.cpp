@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <string>
+#include <vector>
 
 #include "base/generic/count.h"
 #include "base/generic/quantity.h"
 #include "model/load/plan.h"
 #include "slots/extents.h"
+#include "slots/read_rate.h"
 
 namespace moracle {
 
@@ -154,6 +157,22 @@ Result<ExpertRoom> usual_room(const LoadPlan& plan, std::uint64_t free, const Ro
     error.advice = "end other programs, or choose a model of fewer or narrower weights; --memory sets another bound";
   }
   return error;
+}
+
+std::optional<double> measure_expert_reads(const LoadPlan& plan) {
+  constexpr std::chrono::milliseconds kTime(500);
+  std::vector<std::size_t> modules;
+  for (std::size_t module = 0; module < plan.modules().size(); ++module) {
+    if (plan.modules()[module].kind == "experts") modules.push_back(module);
+  }
+  if (modules.empty()) return std::nullopt;
+  std::vector<CanonicalExperts::Expert> experts;
+  for (const std::size_t module : {modules.front(), modules[modules.size() / 2], modules.back()}) {
+    auto layer = plan.read_experts(module);
+    if (!layer.ok()) return std::nullopt;
+    experts.insert(experts.end(), layer->experts.begin(), layer->experts.end());
+  }
+  return measure_read_rate(plan.opened().checkpoint(), experts, kTime);
 }
 
 }  // namespace moracle

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "model/load/memory_plan.h"
 #include "slots/expert_pool.h"
@@ -47,5 +48,9 @@ Result<ExpertRoom> expert_room(const LoadPlan& plan, const RoomOptions& options,
 // of expert_room.
 Result<ExpertRoom> usual_room(const LoadPlan& plan, std::uint64_t free, const RoomOptions& options,
                               const MemoryPlanOptions& call);
+
+// Bytes a second that the plan's experts are read at, measured for half a second. Empty: nothing can be measured, as of
+// files that hold headers alone.
+[[nodiscard]] std::optional<double> measure_expert_reads(const LoadPlan& plan);
 
 }  // namespace moracle
