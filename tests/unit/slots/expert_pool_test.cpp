@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <mutex>
@@ -57,13 +58,12 @@ class Disk final : public Checkpoint {
   [[nodiscard]] bool in_one_file(std::span<const std::byte> /*bytes*/) const override { return true; }
   [[nodiscard]] Result<std::span<const std::byte>> read(std::span<const std::byte> bytes,
                                                         std::span<std::byte> room) const override {
-    std::chrono::microseconds wait{};
+    const std::chrono::microseconds wait(delay_us);
     bool fails = false;
     {
       const std::scoped_lock lock(mutex_);
       asked_.push_back(bytes.data());
       fails = every > 0 && asked_.size() % every == 0;
-      wait = delay;
     }
     if (wait.count() > 0) std::this_thread::sleep_for(wait);
     if (fails) return Error{.code = "file.read", .found = "an error of the disk"};
@@ -76,7 +76,7 @@ class Disk final : public Checkpoint {
     return asked_;
   }
   std::size_t every = 0;
-  std::chrono::microseconds delay{0};
+  std::atomic<std::int64_t> delay_us{0};
 
  private:
   std::vector<std::byte> buffer_;
@@ -168,7 +168,7 @@ TEST(ExpertPool, GivesWhatIsAskedForWhateverWasExpected) {
       pool.disk->every = every;
       Random random(slots * 10 + every);
       for (int round = 0; round < 60; ++round) {
-        pool.disk->delay = std::chrono::microseconds(random.below(3) == 0 ? 100 : 0);
+        pool.disk->delay_us = random.below(3) == 0 ? 100 : 0;
         const std::size_t layer = random.below(kLayers);
         const std::vector<std::int32_t> asked = draw(random, false);
         // Right, wrong, of another layer, or twice.
@@ -226,7 +226,7 @@ TEST(ExpertPool, WhatIsExpectedGivesWayLast) {
 
 TEST(DiskReader, WhatIsWantedNowGoesFirst) {
   const auto disk = std::make_shared<Disk>(40 * kBlock);
-  disk->delay = std::chrono::milliseconds(2);
+  disk->delay_us = 2000;
   std::vector<PageBuffer> rooms;
   std::vector<ReadJob> jobs(20);
   for (std::size_t i = 0; i < jobs.size(); ++i) {
