@@ -101,7 +101,7 @@ Result<StoredLinear> open_plain(const ModuleRef& module, TensorClaims& claims);
 struct ExpertsLayout {
   // Per expert: "model.layers.3.mlp.experts.{e}.gate_proj". Without "{e}" a name stacks one projection of all experts:
   // "model.layers.3.moe.gate_proj" [E, N, K]; gate_up with "{e}" is one [2N, K] matrix an expert, in any packing.
-  std::string gate{}, up{}, down{};
+  std::string gate{}, up{}, down{};  // without gate and gate_up: experts are ungated, and up is all of w1
   std::string gate_up{},
       stacked_down{};        // stacked: "model.layers.3.mlp.experts.gate_up_proj" [E, 2N, K], down [E, K, N]
   bool interleaved = false;  // stacked: gate and up rows alternate

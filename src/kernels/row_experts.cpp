@@ -77,7 +77,9 @@ class RowExperts final : public PackedExperts {
 
   [[nodiscard]] std::size_t bytes() const override {
     std::size_t total = 0;
-    for (const RowExpert& expert : experts_) total += expert.gate->bytes() + expert.up->bytes() + expert.down->bytes();
+    for (const RowExpert& expert : experts_) {
+      total += expert.gate->bytes() + (expert.up != nullptr ? expert.up->bytes() : 0) + expert.down->bytes();
+    }
     return total;
   }
   [[nodiscard]] std::span<const std::byte> expert(std::int64_t index) const override {
@@ -117,7 +119,7 @@ class RowExperts final : public PackedExperts {
       const float* x = input.x.f32() + token * hidden_;
       const auto slot = static_cast<std::size_t>(at);
       work.gate_in[slot] = expert.gate->input(x, work.quantized[0].data() + at * hidden_);
-      work.up_in[slot] = expert.up->input(x, work.quantized[1].data() + at * hidden_);
+      if (expert.up != nullptr) work.up_in[slot] = expert.up->input(x, work.quantized[1].data() + at * hidden_);
     });
     rows(intermediate_, [&](std::size_t e, std::int64_t r, float* row) { w13_row(work, e, r, row); });
     each_slot([&](std::int64_t at, std::int64_t, const RowExpert& expert) {
@@ -155,11 +157,11 @@ class RowExperts final : public PackedExperts {
     const RowExpert& expert = experts_[e];
     float* up_row = row + std::max(hidden_, intermediate_);
     expert.gate->row(r, row);
-    expert.up->row(r, up_row);
+    if (expert.up != nullptr) expert.up->row(r, up_row);
     for (std::int64_t at = work.schedule.offsets[e]; at < work.schedule.offsets[e + 1]; ++at) {
       const auto slot = static_cast<std::size_t>(at);
       const float gate = dot(row, work.gate_in[slot], hidden_) + expert.gate->bias(r);
-      const float up = dot(up_row, work.up_in[slot], hidden_) + expert.up->bias(r);
+      const float up = expert.up != nullptr ? dot(up_row, work.up_in[slot], hidden_) + expert.up->bias(r) : gate;
       work.h[static_cast<std::size_t>(at * intermediate_ + r)] = apply_activation(activation_, gate, up);
     }
   }

@@ -10,19 +10,6 @@ namespace moracle {
 
 enum class ProblemKind : std::uint8_t { experts, linear };
 
-// Ungated experts have w1 alone; there is no up half to multiply with.
-[[nodiscard]] constexpr bool is_gated(ActivationFn fn) {
-  switch (fn) {
-    case ActivationFn::relu2_no_mul:
-    case ActivationFn::silu_no_mul:
-    case ActivationFn::gelu_no_mul:
-    case ActivationFn::gelu_tanh_no_mul:
-      return false;
-    default:
-      return true;
-  }
-}
-
 struct Problem {
   ProblemKind kind = ProblemKind::experts;
   Scheme scheme{};

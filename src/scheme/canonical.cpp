@@ -110,7 +110,7 @@ void dequantize_panel(const MatrixSpec& spec, const MatrixPanel& panel, std::spa
 
 bool has_own_up_order(const CanonicalExperts& experts) {
   return std::any_of(experts.experts.begin(), experts.experts.end(), [](const CanonicalExperts::Expert& expert) {
-    return expert.gate.weight->spec().g_idx != expert.up.weight->spec().g_idx;
+    return expert.gated() && expert.gate.weight->spec().g_idx != expert.up.weight->spec().g_idx;
   });
 }
 

@@ -138,13 +138,24 @@ struct CanonicalLinear {
   [[nodiscard]] Scheme scheme() const { return {weight->spec().key, activation}; }
 };
 
+// Pointers to an expert's matrices, one behind the other: ungated ones have no up.
+template <class Expert>
+[[nodiscard]] auto matrices_of(Expert& expert) {
+  std::vector linears{&expert.gate};
+  if (expert.gated()) linears.push_back(&expert.up);
+  linears.push_back(&expert.down);
+  return linears;
+}
+
 // The routed experts of one layer. Logical w13 is gate over up, [2 * intermediate, hidden]; gate and up are kept apart
 // because they may differ in scales, global scale and group index. Interleaved rows on disk arrive here split.
 struct CanonicalExperts {
   struct Expert {
-    CanonicalLinear gate;  // [intermediate, hidden]
-    CanonicalLinear up;    // [intermediate, hidden]
+    CanonicalLinear gate;  // [intermediate, hidden]; of an ungated expert all of w1
+    CanonicalLinear up;    // [intermediate, hidden]; without a weight where the expert is ungated
     CanonicalLinear down;  // [hidden, intermediate]
+
+    [[nodiscard]] bool gated() const { return up.weight != nullptr; }
   };
   std::string name;  // "model.layers.3.mlp.experts"
   std::int64_t hidden = 0;

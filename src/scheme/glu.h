@@ -40,6 +40,19 @@ struct ActivationSpec {
 
 [[nodiscard]] std::string_view to_string(ActivationFn fn);
 
+// Ungated experts have w1 alone; there is no up half to multiply with.
+[[nodiscard]] constexpr bool is_gated(ActivationFn fn) {
+  switch (fn) {
+    case ActivationFn::relu2_no_mul:
+    case ActivationFn::silu_no_mul:
+    case ActivationFn::gelu_no_mul:
+    case ActivationFn::gelu_tanh_no_mul:
+      return false;
+    default:
+      return true;
+  }
+}
+
 // out[i] = activation(gate[i], up[i]); the scalar definition every kernel is held against.
 [[nodiscard]] float apply_activation(const ActivationSpec& spec, float gate, float up);
 

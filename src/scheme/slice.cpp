@@ -102,8 +102,9 @@ CanonicalExperts slice_experts(const CanonicalExperts& whole, const ExpertsSlice
     }
     const Cut rows{slice.begin, slice.width, 0, whole.hidden};
     const Cut columns{0, whole.hidden, slice.begin, slice.width};
-    share.experts.push_back(
-        {.gate = share_of(expert.gate, rows), .up = share_of(expert.up, rows), .down = share_of(expert.down, columns)});
+    share.experts.push_back({.gate = share_of(expert.gate, rows),
+                             .up = expert.gated() ? share_of(expert.up, rows) : CanonicalLinear{},
+                             .down = share_of(expert.down, columns)});
   }
   return share;
 }

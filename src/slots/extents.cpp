@@ -46,7 +46,7 @@ std::vector<std::span<const std::byte>> joined(std::vector<std::span<const std::
 ExpertExtents::ExpertExtents(const CanonicalExperts::Expert& expert, const Checkpoint& checkpoint) {
   std::vector<std::span<const std::byte>> parts;
   complete_ = true;
-  for (const CanonicalLinear* linear : {&expert.gate, &expert.up, &expert.down}) {
+  for (const CanonicalLinear* linear : matrices_of(expert)) {
     const std::size_t before = parts.size();
     linear->weight->list_stored(parts);
     complete_ = complete_ && parts.size() > before;
@@ -91,8 +91,7 @@ CanonicalExperts::Expert ExpertExtents::relocated(const CanonicalExperts::Expert
                                                   std::span<const std::byte> room) const {
   CanonicalExperts::Expert moved = expert;
   const auto copy = [&](std::span<const std::byte> part) { return copy_of(part, room); };
-  for (CanonicalLinear* linear : {&moved.gate, &moved.up, &moved.down})
-    linear->weight = linear->weight->relocated(copy);
+  for (CanonicalLinear* linear : matrices_of(moved)) linear->weight = linear->weight->relocated(copy);
   return moved;
 }
 

@@ -220,7 +220,9 @@ Result<CanonicalExperts> synthetic_experts(const LayerShape& shape, const NamedS
     // gate and up see the same inputs, so a quantizer gives them the same order.
     result.experts.push_back(
         {.gate = make_linear(recipe, "gate", expert, shape.intermediate, shape.hidden, base + 1, base + 4),
-         .up = make_linear(recipe, "up", expert, shape.intermediate, shape.hidden, base + 2, base + 4),
+         .up = is_gated(shape.activation.fn)
+                   ? make_linear(recipe, "up", expert, shape.intermediate, shape.hidden, base + 2, base + 4)
+                   : CanonicalLinear{},
          .down = make_linear(recipe, "down", expert, shape.hidden, shape.intermediate, base + 3, base + 5)});
   }
   return result;

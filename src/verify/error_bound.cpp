@@ -66,7 +66,10 @@ Result<HiddenSample> sample_hidden(const CanonicalExperts& experts, const Activa
     const auto& expert = experts.experts[static_cast<std::size_t>(input.ids[static_cast<std::size_t>(pair)])];
     const std::span x(input.x.data() + pair / input.top_k * input.hidden, static_cast<std::size_t>(input.hidden));
     MORACLE_ASSIGN(const std::vector<float> gate, multiply(expert.gate, x));
-    MORACLE_ASSIGN(const std::vector<float> up, multiply(expert.up, x));
+    std::vector<float> up = gate;
+    if (expert.gated()) {
+      MORACLE_ASSIGN(up, multiply(expert.up, x));
+    }
     for (std::size_t i = 0; i < gate.size(); ++i) sample.rows.push_back(apply_activation(activation, gate[i], up[i]));
   }
   return sample;

@@ -18,11 +18,10 @@ constexpr std::int64_t kHiddenValues = 8192;
 // (token, expert) pairs whose hidden values the bound is derived from.
 constexpr std::int64_t kSampledPairs = 8;
 
-std::vector<const MatrixSource*> matrices_of(const CanonicalExperts& experts) {
+std::vector<const MatrixSource*> all_matrices_of(const CanonicalExperts& experts) {
   std::vector<const MatrixSource*> matrices;
   for (const auto& expert : experts.experts) {
-    for (const CanonicalLinear* linear : {&expert.gate, &expert.up, &expert.down})
-      matrices.push_back(linear->weight.get());
+    for (const CanonicalLinear* linear : matrices_of(expert)) matrices.push_back(linear->weight.get());
   }
   return matrices;
 }
@@ -34,7 +33,7 @@ bool has_error(const std::vector<Finding>& findings) {
 
 Result<> verify_experts(const ModuleReport& module, const CanonicalExperts& experts, ThreadPool& pool,
                         std::uint64_t seed, const VerifyOptions& options, Verification& result) {
-  const std::vector<Finding> findings = examine_all(matrices_of(experts), true, pool);
+  const std::vector<Finding> findings = examine_all(all_matrices_of(experts), true, pool);
   result.findings.insert(result.findings.end(), findings.begin(), findings.end());
   MORACLE_ASSIGN(const KernelCard* card, options.layout.empty() ? winner_of(*module.decision, *module.problem)
                                                                 : layout_card_for(options.layout, *module.problem));

@@ -283,7 +283,8 @@ TEST_P(Cards, ExpertsServeEveryClaimedSchemeAndActivation) {
                                  .experts = 3,
                                  .hidden = 72,
                                  .intermediate = 56,
-                                 .bias = true};
+                                 .bias = true,
+                                 .gated = is_gated(fn)};
       const Problem problem{.kind = ProblemKind::experts,
                             .scheme = scheme,
                             .experts = recipe.experts,
@@ -423,9 +424,14 @@ TEST_P(Cards, ActivationsSurviveExtremes) {
   const KernelCard& card = *GetParam();
   std::mt19937 rng(6);
   const Scheme scheme = claimed_schemes(card).front();
-  const CanonicalExperts experts = random_experts(
-      {.key = scheme.weight, .activation = scheme.activation, .experts = 2, .hidden = 64, .intermediate = 64}, rng);
   for (const ActivationFn fn : card.activations) {
+    const CanonicalExperts experts = random_experts({.key = scheme.weight,
+                                                     .activation = scheme.activation,
+                                                     .experts = 2,
+                                                     .hidden = 64,
+                                                     .intermediate = 64,
+                                                     .gated = is_gated(fn)},
+                                                    rng);
     auto x = random_values(64, rng);
     for (auto& v : x) v *= 1e4F;
     const auto out = run_experts(card, experts, {.fn = fn}, x, {{0, 1}, {0.5F, 0.5F}}, 2, 1);

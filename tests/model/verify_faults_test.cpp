@@ -137,6 +137,7 @@ bool catches_every_fault(const std::shared_ptr<const Checkpoint>& checkpoint, co
     for (const auto part :
          {&CanonicalExperts::Expert::gate, &CanonicalExperts::Expert::up, &CanonicalExperts::Expert::down}) {
       CanonicalExperts damaged = *truth;
+      if ((damaged.experts.front().*part).weight == nullptr) continue;  // up of ungated experts
       bool changed = false;
       for (auto& expert : damaged.experts) changed = fault.apply(expert.*part) || changed;
       if (!changed) continue;

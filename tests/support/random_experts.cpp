@@ -154,8 +154,10 @@ CanonicalExperts random_experts(const ExpertsRecipe& recipe, std::mt19937& rng) 
   for (std::int64_t e = 0; e < recipe.experts; ++e) {
     CanonicalExperts::Expert expert;
     expert.gate = make_linear(wide, {}, rng);
-    expert.up = make_linear(
-        wide, recipe.shared_gate_up_order ? expert.gate.weight->spec().g_idx : std::vector<std::int32_t>{}, rng);
+    if (recipe.gated) {
+      expert.up = make_linear(
+          wide, recipe.shared_gate_up_order ? expert.gate.weight->spec().g_idx : std::vector<std::int32_t>{}, rng);
+    }
     expert.down = make_linear(narrow_, {}, rng);
     experts.experts.push_back(std::move(expert));
   }

@@ -44,6 +44,7 @@ struct ExpertsRecipe {
   bool act_order = false;
   bool shared_gate_up_order = false;  // gate and up of an expert share their group index, experts differ
   bool bias = false;
+  bool gated = true;
 };
 CanonicalExperts random_experts(const ExpertsRecipe& recipe, std::mt19937& rng);
 

@@ -63,9 +63,14 @@ bool any_expert(std::string_view pattern, const TensorClaims& claims) {
   return found;
 }
 
-// The names of a layout: two when gate and up are one matrix, else three.
+bool is_ungated(const ExpertsLayout& layout) {
+  return layout.gate.empty() && layout.gate_up.empty();
+}
+
+// The names of a layout: two when gate and up are one matrix or there is no gate, else three.
 std::vector<std::string> names_in(const ExpertsLayout& layout) {
   if (!layout.gate_up.empty()) return {layout.gate_up, layout.stacked_down};
+  if (is_ungated(layout)) return {layout.up, layout.down};
   return {layout.gate, layout.up, layout.down};
 }
 
@@ -214,8 +219,10 @@ Result<StoredExperts::Expert> open_expert(const Format& format, const ExpertsRef
   if (per_expert(layout.gate_up)) return open_pair(format, ref, layout, e, claims);
   const ExpertModules modules = modules_of(ref, layout, e);
   StoredExperts::Expert expert;
-  MORACLE_ASSIGN(expert.gate, format.open(modules.gate, claims));
-  MORACLE_ASSIGN(expert.up, format.open(modules.up, claims));
+  MORACLE_ASSIGN(expert.gate, format.open(is_ungated(layout) ? modules.up : modules.gate, claims));
+  if (!is_ungated(layout)) {
+    MORACLE_ASSIGN(expert.up, format.open(modules.up, claims));
+  }
   MORACLE_ASSIGN(expert.down, format.open(modules.down, claims));
   return expert;
 }
@@ -257,10 +264,9 @@ Result<StoredExperts> open_experts(const Format& format, const ExpertsRef& ref, 
   experts.interleaved = alternates(layout);
   for (std::int64_t e = 0; e < ref.experts; ++e) {
     MORACLE_ASSIGN(StoredExperts::Expert expert, open_expert(format, ref, layout, e, claims));
-    if (fault(Fault::gate_and_up_swapped)) std::swap(expert.gate, expert.up);
+    if (fault(Fault::gate_and_up_swapped) && expert.gated()) std::swap(expert.gate, expert.up);
     experts.experts.push_back(std::move(expert));
-    for (const StoredLinear* linear :
-         {&experts.experts.back().gate, &experts.experts.back().up, &experts.experts.back().down}) {
+    for (const StoredLinear* linear : matrices_of(experts.experts.back())) {
       MORACLE_TRY(check_alike(experts, experts.experts.front().gate, *linear, claims));
       experts.act_order = experts.act_order || linear->act_order;
     }

@@ -28,9 +28,11 @@ Result<CanonicalExperts> StoredExperts::read() const {
   for (const Expert& stored : experts) {
     CanonicalExperts::Expert& expert = read.experts.emplace_back();
     MORACLE_ASSIGN(expert.gate, stored.gate.read());
-    MORACLE_ASSIGN(expert.up, stored.up.read());
+    if (stored.gated()) {
+      MORACLE_ASSIGN(expert.up, stored.up.read());
+    }
     MORACLE_ASSIGN(expert.down, stored.down.read());
-    for (const CanonicalLinear* linear : {&expert.gate, &expert.up, &expert.down})
+    for (const CanonicalLinear* linear : matrices_of(expert))
       read.act_order = read.act_order || !linear->weight->spec().g_idx.empty();
   }
   return read;

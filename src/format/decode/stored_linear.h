@@ -41,7 +41,8 @@ struct StoredLinear {
 // The same for the routed experts of one layer; see CanonicalExperts.
 struct StoredExperts {
   struct Expert {
-    StoredLinear gate, up, down;
+    StoredLinear gate, up, down;  // as of CanonicalExperts
+    [[nodiscard]] bool gated() const { return up.open != nullptr; }
   };
   std::string name;
   std::int64_t hidden = 0;

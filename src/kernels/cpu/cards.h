@@ -38,7 +38,7 @@ inline constexpr std::array<std::int32_t, 6> kPanelGroups{16, 32, 64, 128, 256, 
 inline constexpr std::span kShortGroups = std::span(kPanelGroups).first<2>();
 inline constexpr std::span kLongGroups = std::span(kPanelGroups).last<4>();
 inline constexpr std::array kPanelActivations{ActivationFn::silu, ActivationFn::gelu_tanh, ActivationFn::swigluoai,
-                                              ActivationFn::swiglustep};
+                                              ActivationFn::swiglustep, ActivationFn::relu2_no_mul};
 
 struct CpuCardId {
   char text[32] = {};

@@ -1,6 +1,7 @@
 // Driver of one layer's routed experts. Weights of an expert are contiguous: gate panel, up panel, gate panel, ... then
-// the w2 panels. Every weight is read once per call, for all tokens that share the expert. Experts of a store are
-// computed in waves, as they come: an output is of one pair, and sums are made behind the last wave.
+// the w2 panels; ungated experts have no up panels. Every weight is read once per call, for all tokens that share the
+// expert. Experts of a store are computed in waves, as they come: an output is of one pair, and sums are made behind
+// the last wave.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -42,12 +43,15 @@ struct PackedWeights {
 
 struct Layout {
   PackedFormat w13;  // of gate and of up
+  bool gated = true;
   PackedFormat w2;
   std::int64_t experts = 0;
   std::int64_t hidden = 0;
   bool per_pair = false;  // inputs depend on the expert (column order, static scale): prepared per pair, not per token
   bool own_up = false;    // inputs of up differ from those of gate somewhere
-  [[nodiscard]] std::size_t w13_bytes() const { return 2 * w13.layout().bytes(); }
+  // Of a gate panel and its up panel.
+  [[nodiscard]] std::size_t pair_bytes() const { return (gated ? 2 : 1) * w13.layout().panel_bytes; }
+  [[nodiscard]] std::size_t w13_bytes() const { return (gated ? 2 : 1) * w13.layout().bytes(); }
   [[nodiscard]] std::size_t expert_bytes() const { return w13_bytes() + w2.layout().bytes(); }
   [[nodiscard]] std::size_t bytes() const { return static_cast<std::size_t>(experts) * expert_bytes(); }
 };
@@ -308,8 +312,7 @@ class CpuExperts final : public PackedExperts {
 
   // Gate of the panel, up lies behind it.
   [[nodiscard]] const std::byte* gate_at(const Workspace& work, std::int32_t expert, std::int64_t panel) const {
-    return work.blocks[static_cast<std::size_t>(expert)] +
-           static_cast<std::size_t>(2 * panel) * layout_.w13.layout().panel_bytes;
+    return work.blocks[static_cast<std::size_t>(expert)] + static_cast<std::size_t>(panel) * layout_.pair_bytes();
   }
   [[nodiscard]] const std::byte* down_at(const Workspace& work, std::int32_t expert, std::int64_t panel) const {
     return work.blocks[static_cast<std::size_t>(expert)] + layout_.w13_bytes() +
@@ -369,16 +372,16 @@ class CpuExperts final : public PackedExperts {
         if (gate) call.next[call.next_count++] = at;
         if (up) call.next[call.next_count++] = at + format.panel_bytes;
       }
-      if (up) call.following = step.following;
+      if (up || !layout_.gated) call.following = step.following;
       layout_.w13.kernel(tokens).run(call);
     };
-    gemm(step.gate, true, !layout_.own_up);
+    gemm(step.gate, true, layout_.gated && !layout_.own_up);
     if (layout_.own_up) gemm(step.up, false, true);
     for (std::int64_t p = 0; p < step.panels.count; ++p) {
       const std::int64_t first = step.panels.panel[p] * kPanelRows;
       ActivationArgs activation{.spec = activation_};
-      activation.gate = fault(KernelFault::up_used_for_gate) ? u[p] : g[p];
-      activation.up = u[p];
+      activation.up = layout_.gated ? u[p] : g[p];
+      activation.gate = fault(KernelFault::up_used_for_gate) ? activation.up : g[p];
       activation.gate_bias = extras.gate.bias_at(first);
       activation.up_bias = extras.up.bias_at(first);
       activation.out = h + first;
@@ -459,7 +462,8 @@ class CpuExperts final : public PackedExperts {
 };
 
 ExpertExtras expert_extras(const CanonicalExperts::Expert& expert) {
-  ExpertExtras extras{MatrixExtras::of(expert.gate), MatrixExtras::of(expert.up), MatrixExtras::of(expert.down)};
+  ExpertExtras extras{.gate = MatrixExtras::of(expert.gate), .up = {}, .down = MatrixExtras::of(expert.down)};
+  if (expert.gated()) extras.up = MatrixExtras::of(expert.up);
   if (fault(KernelFault::second_level_scale_dropped)) extras.down.scale = 1.0F;
   if (fault(KernelFault::w2_input_scale_of_w13)) extras.down.input_scale = expert.gate.input_scale;
   return extras;
@@ -475,13 +479,14 @@ Result<> pack_expert(const CanonicalExperts::Expert& expert, const Layout& layou
                      std::byte* memory, PackScratch& scratch, const BlockPart& part = {}) {
   const PanelFormat& w13 = layout.w13.layout();
   const PanelFormat& w2 = layout.w2.layout();
-  const std::size_t pair = 2 * w13.panel_bytes;
+  const std::size_t pair = layout.pair_bytes();
   const std::int64_t step = panels_per_fetch(*expert.gate.weight, w13, extras.gate.order);
   const auto [begin, end] = panels_of(w13.panels, part);
   for (std::int64_t first = begin; first < end; first += step) {
     const std::int64_t last = std::min(first + step, end);
     std::byte* const gate = memory + static_cast<std::size_t>(first) * pair;
     MORACLE_TRY(pack_panels(*expert.gate.weight, w13, extras.gate.order, first, last, gate, pair, scratch));
+    if (!layout.gated) continue;
     MORACLE_TRY(
         pack_panels(*expert.up.weight, w13, extras.up.order, first, last, gate + w13.panel_bytes, pair, scratch));
   }
@@ -496,7 +501,7 @@ void clear(const Layout& layout, std::byte* memory, const BlockPart& part) {
   const PanelFormat& w13 = layout.w13.layout();
   const PanelFormat& w2 = layout.w2.layout();
   const auto [begin, end] = panels_of(w13.panels, part);
-  const std::size_t pair = 2 * w13.panel_bytes;
+  const std::size_t pair = layout.pair_bytes();
   std::memset(memory + static_cast<std::size_t>(begin) * pair, 0, static_cast<std::size_t>(end - begin) * pair);
   const auto [down, down_end] = panels_of(w2.panels, part);
   std::memset(memory + layout.w13_bytes() + static_cast<std::size_t>(down) * w2.panel_bytes, 0,
@@ -516,7 +521,7 @@ Result<> pack_all(const CanonicalExperts& experts, const Layout& layout, ThreadP
     weights.extras[at] = expert_extras(expert);
     MORACLE_TRY(
         pack_expert(expert, layout, weights.extras[at], block.data(), scratch[static_cast<std::size_t>(worker)]));
-    for (const CanonicalLinear* linear : {&expert.gate, &expert.up, &expert.down}) linear->weight->release();
+    for (const CanonicalLinear* linear : matrices_of(expert)) linear->weight->release();
     return Ok{};
   };
   return write_blocks(sink, pool, layout.experts, layout.expert_bytes(), write);
@@ -541,21 +546,22 @@ Result<std::unique_ptr<PackedExperts>> pack_experts(const Target& target, Numeri
                                                     const CanonicalExperts& experts, const PackOptions& options) {
   if (std::ranges::count(kPanelActivations, options.activation.fn) == 0)
     return Error{.code = "kernel.activation",
-                 .wanted = "silu, gelu_tanh, swigluoai or swiglustep",
+                 .wanted = "silu, gelu_tanh, swigluoai, swiglustep or relu2_no_mul",
                  .found = std::string(to_string(options.activation.fn))};
   Layout layout;
   layout.experts = narrow<std::int64_t>(experts.experts.size());
   layout.hidden = experts.hidden;
   MORACLE_ASSIGN(layout.w13, packed_format(experts.experts.front().gate, target, numerics));
   MORACLE_ASSIGN(layout.w2, packed_format(experts.experts.front().down, target, numerics));
+  const auto& first = experts.experts.front();
+  layout.gated = first.gated();
   for (const auto& expert : experts.experts) {
     const auto& gate = expert.gate.weight->spec().g_idx;
+    layout.per_pair = layout.per_pair || !gate.empty() || expert.gate.input_scale != first.gate.input_scale;
+    if (!layout.gated) continue;
     const auto& up = expert.up.weight->spec().g_idx;
-    const auto& first = experts.experts.front();
     layout.own_up = layout.own_up || gate != up || expert.gate.input_scale != expert.up.input_scale;
-    layout.per_pair = layout.per_pair || !gate.empty() || !up.empty() ||
-                      expert.gate.input_scale != first.gate.input_scale ||
-                      expert.up.input_scale != first.up.input_scale;
+    layout.per_pair = layout.per_pair || !up.empty() || expert.up.input_scale != first.up.input_scale;
   }
   PackedWeights weights;
   if (options.store != nullptr) {

@@ -8,8 +8,9 @@
 
 namespace moracle {
 
-inline constexpr std::array kRefActivations{ActivationFn::silu,      ActivationFn::gelu,       ActivationFn::gelu_tanh,
-                                            ActivationFn::swigluoai, ActivationFn::swiglustep, ActivationFn::situ};
+inline constexpr std::array kRefActivations{
+    ActivationFn::silu,       ActivationFn::gelu, ActivationFn::gelu_tanh,   ActivationFn::swigluoai,
+    ActivationFn::swiglustep, ActivationFn::situ, ActivationFn::relu2_no_mul};
 
 constexpr KernelCard ref_card(std::string_view id, std::span<const SchemeRule> schemes) {
   return {.id = id,

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <initializer_list>
 #include <memory>
 #include <utility>
 
@@ -85,7 +84,7 @@ void append(const std::vector<T>& part, std::byte*& to) {
 }
 
 // Writes linears one behind the other.
-Result<> write(std::initializer_list<const CanonicalLinear*> linears, std::span<std::byte> bytes) {
+Result<> write(const std::vector<const CanonicalLinear*>& linears, std::span<std::byte> bytes) {
   MatrixPanel panel;
   std::byte* begin = bytes.data();
   for (const CanonicalLinear* linear : linears) {
@@ -110,8 +109,10 @@ std::size_t bytes_of(const CanonicalLinear& linear) {
 
 Result<std::unique_ptr<PackedExperts>> pack_experts(const CanonicalExperts& experts, const PackOptions& options) {
   std::vector<std::size_t> begins{0};
-  for (const auto& [gate, up, down] : experts.experts)
-    begins.push_back(begins.back() + bytes_of(gate) + bytes_of(up) + bytes_of(down));
+  for (const auto& expert : experts.experts) {
+    begins.push_back(begins.back());
+    for (const CanonicalLinear* linear : matrices_of(expert)) begins.back() += bytes_of(*linear);
+  }
   const std::size_t count = experts.experts.size();
   auto pack = std::make_shared<PageBuffer>();
   if (!options.layout_only) {
@@ -121,8 +122,8 @@ Result<std::unique_ptr<PackedExperts>> pack_experts(const CanonicalExperts& expe
     options.pool.parallel_for(narrow<std::int64_t>(count), [&](std::int64_t index, int worker) {
       if (failed.failed()) return;
       const auto e = static_cast<std::size_t>(index);
-      const auto& [gate, up, down] = experts.experts[e];
-      Result<> written = write({&gate, &up, &down}, sink.stage(begins[e], begins[e + 1] - begins[e], worker));
+      Result<> written =
+          write(matrices_of(experts.experts[e]), sink.stage(begins[e], begins[e + 1] - begins[e], worker));
       failed.keep(index, written.ok() ? sink.commit(worker) : std::move(written));
     });
     MORACLE_TRY(failed.take());
@@ -130,10 +131,15 @@ Result<std::unique_ptr<PackedExperts>> pack_experts(const CanonicalExperts& expe
   std::vector<RowExpert> rows(count);
   for (std::size_t e = 0; e < count; ++e) {
     const auto& [gate, up, down] = experts.experts[e];
-    const std::size_t up_at = begins[e] + bytes_of(gate);
-    rows[e].gate = std::make_unique<RefMatrix>(gate, pack, begins[e]);
-    rows[e].up = std::make_unique<RefMatrix>(up, pack, up_at);
-    rows[e].down = std::make_unique<RefMatrix>(down, pack, up_at + bytes_of(up));
+    std::size_t at = begins[e];
+    const auto next = [&](const CanonicalLinear& linear) {
+      auto matrix = std::make_unique<RefMatrix>(linear, pack, at);
+      at += bytes_of(linear);
+      return matrix;
+    };
+    rows[e].gate = next(gate);
+    if (experts.experts[e].gated()) rows[e].up = next(up);
+    rows[e].down = next(down);
     if (!options.layout_only) rows[e].bytes = {pack->data() + begins[e], begins[e + 1] - begins[e]};
   }
   return make_row_experts(std::move(rows), options.activation);

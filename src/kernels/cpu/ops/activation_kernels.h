@@ -9,11 +9,11 @@
 
 namespace moracle::cpu {
 
-// A gated activation of the kinds that cards name (kPanelActivations).
+// An activation of the kinds that cards name (kPanelActivations).
 struct ActivationArgs {
   ActivationSpec spec{};
-  const float* gate = nullptr;  // [rows, 32]
-  const float* up = nullptr;
+  const float* gate = nullptr;       // [rows, 32]
+  const float* up = nullptr;         // ungated: gate, and nothing of it counts
   const float* gate_bias = nullptr;  // [32], or null
   const float* up_bias = nullptr;
   float* out = nullptr;  // [rows], each kPanelRows values, out_stride apart

@@ -113,7 +113,7 @@ inline typename V::Reg clamp(typename V::Reg x, typename V::Reg limit) {
 }
 
 template <class V>
-inline typename V::Reg gated(const ActivationSpec& spec, typename V::Reg gate, typename V::Reg up) {
+inline typename V::Reg activated(const ActivationSpec& spec, typename V::Reg gate, typename V::Reg up) {
   using Reg = typename V::Reg;
   const Reg limit = V::set1(spec.limit);
   switch (spec.fn) {
@@ -139,6 +139,10 @@ inline typename V::Reg gated(const ActivationSpec& spec, typename V::Reg gate, t
       const Reg s = silu<V>(gate);
       return spec.limit > 0.0F ? V::mul(V::min(s, limit), clamp<V>(up, limit)) : V::mul(s, up);
     }
+    case ActivationFn::relu2_no_mul: {
+      const Reg kept = V::max(V::zero(), gate);
+      return V::mul(kept, kept);
+    }
     default:
       return V::zero();
   }
@@ -156,7 +160,7 @@ void activate(const ActivationArgs& args) {
     float* const out = args.out + row * args.out_stride;
     for (int column = 0; column < kPanelRows; column += V::kLanes) {
       V::store(out + column,
-               gated<V>(args.spec, biased(gate, args.gate_bias, column), biased(up, args.up_bias, column)));
+               activated<V>(args.spec, biased(gate, args.gate_bias, column), biased(up, args.up_bias, column)));
     }
   }
 }
