@@ -12,8 +12,8 @@ constexpr std::string_view kMlp = "mlp";
 constexpr std::string_view kExperts = "experts";
 constexpr std::string_view kWeight = "weight_";
 // What roots are made of, and what wrappers put before them.
-constexpr std::array<std::string_view, 6> kWrappers{"model.", "language_model.", "language.",
-                                                    "llm.",   "thinker.",        "module."};
+constexpr std::array<std::string_view, 7> kWrappers{"model.",   "language_model.", "language.", "llm.",
+                                                    "thinker.", "module.",         "backbone."};
 
 // Every part that a format asks for; those with kWeight may be stored without it.
 constexpr std::array<std::string_view, 18> kParts{"weight",

@@ -13,8 +13,8 @@
 namespace moracle {
 
 // What may precede "embed_tokens", "layers", "norm" and "lm_head".
-inline constexpr std::array<std::string_view, 5> kRoots{"model.", "model.language_model.", "language_model.model.",
-                                                        "language_model.", ""};
+inline constexpr std::array<std::string_view, 6> kRoots{
+    "model.", "model.language_model.", "language_model.model.", "language_model.", "backbone.", ""};
 
 // What the three projections of an expert are called, and gate and up where they are one.
 struct ProjectionNames {

@@ -38,6 +38,7 @@
   ROW(kMinimaxM2)                  \
   ROW(kMistral4)                   \
   ROW(kMixtral)                    \
+  ROW(kNemotronH)                  \
   ROW(kOlmoe)                      \
   ROW(kPhimoe)                     \
   ROW(kQwen2Moe)                   \

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "model/architectures/architectures.h"
+#include "model/architectures/mamba2.h"
 #include "model/spec/parts.h"
 
 namespace moracle {
@@ -86,34 +87,9 @@ Result<> make_windowed(const ModelConfig& config, const TensorClaims& claims, co
 
 constexpr std::array<std::string_view, 4> kKinds{"mamba", "linear_attention", "attention", "full_attention"};
 
-// What all layers of Mamba-2 share.
-struct MambaSizes {
-  StateSpaceShape shape{};
-  std::int64_t kernel = 0;
-  bool conv_bias = true;
-  bool bias = false;
-};
-
-// A bound of steps: a number, or infinity as transformers writes it.
-Result<float> step_bound(const ModelConfig& config, const Json& bound) {
-  if (bound.is_object() && bound.value("__float__", Json()) == "Infinity") return 0.0F;
-  if (bound.is_number() && bound >= 0 && bound <= 1e6) return bound.get<float>();
-  return config.error("config.range", "time_step_limit", "two numbers from 0, or infinity", bound.dump());
-}
-
-Result<> read_step_limit(const ModelConfig& config, StateSpaceShape& shape) {
-  constexpr const char* kKey = "time_step_limit";
-  if (!config.reader().has(kKey)) return Ok{};
-  const Json& json = config.reader().json().at(kKey);
-  if (!json.is_array() || json.size() != 2) return config.error("config.type", kKey, "two numbers", json.dump());
-  MORACLE_ASSIGN(shape.least_step, step_bound(config, json[0]));
-  MORACLE_ASSIGN(shape.most_step, step_bound(config, json[1]));
-  return Ok{};
-}
-
-Result<MambaSizes> read_mamba(const ModelConfig& config, std::int64_t hidden) {
+Result<Mamba2Sizes> read_mamba(const ModelConfig& config, std::int64_t hidden) {
   const JsonReader& reader = config.reader();
-  MambaSizes sizes;
+  Mamba2Sizes sizes;
   StateSpaceShape& shape = sizes.shape;
   MORACLE_ASSIGN(const std::int64_t expand, reader.integer_or("mamba_expand", 2, 1, 64));
   MORACLE_ASSIGN(shape.heads, reader.integer_or("mamba_n_heads", 128, 1, kMaxHeads));
@@ -133,31 +109,6 @@ Result<MambaSizes> read_mamba(const ModelConfig& config, std::int64_t hidden) {
   MORACLE_ASSIGN(sizes.conv_bias, reader.boolean_or("mamba_conv_bias", true));
   MORACLE_ASSIGN(sizes.bias, reader.boolean_or("mamba_proj_bias", false));
   return sizes;
-}
-
-// Rows of the one projection are [gate | x | b | c | steps].
-StateSpaceSpec mamba2(const std::string& path, const CommonConfig& common, const MambaSizes& sizes) {
-  StateSpaceSpec spec{.norm_groups = sizes.shape.groups, .kernel = sizes.kernel, .shape = sizes.shape};
-  const std::int64_t width = spec.shape.width();
-  const std::string in = path + ".in_proj";
-  const auto rows = [&](const char* name, std::int64_t begin, std::int64_t out) {
-    return LinearSpec{
-        .path = in + name,
-        .out = out,
-        .in = common.hidden,
-        .bias = sizes.bias,
-        .rows_of = RowsOf{.module = in, .begin = begin, .total = width + spec.channels() + spec.shape.heads}};
-  };
-  spec.gate = rows(".gate", 0, width);
-  spec.mixed = rows(".mixed", width, spec.channels());
-  spec.step = rows(".step", width + spec.channels(), spec.shape.heads);
-  spec.out = {.path = path + ".out_proj", .out = common.hidden, .in = width, .bias = sizes.bias};
-  spec.taps = {.path = path + ".conv1d", .bias = sizes.conv_bias};
-  spec.rate = path + ".A_log";
-  spec.skip = path + ".D";
-  spec.step_bias = path + ".dt_bias";
-  spec.norm = norm_spec(path + ".norm", width, common.norm_eps);
-  return spec;
 }
 
 // The shared expert is all that layers without experts have.
@@ -180,7 +131,7 @@ Result<> make_hybrid(const ModelConfig& config, const TensorClaims& /*claims*/, 
   if (kinds.empty()) {
     MORACLE_ASSIGN(kinds, config.layer_kinds("layers_block_type", common.layers, kKinds));
   }
-  MORACLE_ASSIGN(const MambaSizes sizes, read_mamba(config, common.hidden));
+  MORACLE_ASSIGN(const Mamba2Sizes sizes, read_mamba(config, common.hidden));
   MORACLE_ASSIGN(const bool rotated, has_positions(config));
   MORACLE_ASSIGN(const std::int64_t width,
                  config.reader().integer_or("shared_intermediate_size", 1024, 1, kMaxIntermediate));

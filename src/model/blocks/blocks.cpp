@@ -70,7 +70,7 @@ void run_linears(const RunContext& context, std::initializer_list<LinearRun> lin
 }
 
 std::size_t DenseMlp::bytes() const {
-  return parts_.gate->bytes() + parts_.up->bytes() + parts_.down->bytes();
+  return parts_.gate->bytes() + (parts_.up != nullptr ? parts_.up->bytes() : 0) + parts_.down->bytes();
 }
 
 std::size_t DenseMlp::workspace_bytes(std::int64_t tokens, int threads) const {
@@ -88,7 +88,7 @@ void DenseMlp::run(const ForwardContext& context, const NormedInput& input, floa
   const std::int64_t width = parts_.intermediate;
   BumpArena arena(context.workspace);
   float* gate = arena.take<float>(count(tokens * width)).data();
-  float* up = arena.take<float>(count(tokens * width)).data();
+  float* up = parts_.up != nullptr ? arena.take<float>(count(tokens * width)).data() : gate;
   const RunContext run = context.run_context(arena.take<std::byte>(
       linear_workspace({parts_.gate.get(), parts_.up.get(), parts_.down.get()}, tokens, context.threads())));
   run_linears(run, {{parts_.gate.get(), gate}, {parts_.up.get(), up}}, tokens, input.x);
@@ -99,7 +99,9 @@ void DenseMlp::run(const ForwardContext& context, const NormedInput& input, floa
 
 std::size_t MoeFeedForward::bytes() const {
   return parts_.routed.bytes() + (parts_.shared ? parts_.shared->bytes() : 0) +
-         (parts_.shared_gate != nullptr ? parts_.shared_gate->bytes() : 0) + (parts_.apart ? parts_.apart->bytes() : 0);
+         (parts_.shared_gate != nullptr ? parts_.shared_gate->bytes() : 0) +
+         (parts_.apart ? parts_.apart->bytes() : 0) +
+         (parts_.latent ? parts_.latent->in->bytes() + parts_.latent->out->bytes() : 0);
 }
 
 std::size_t MoeFeedForward::rest_bytes(std::int64_t tokens, int threads) const {
@@ -107,7 +109,31 @@ std::size_t MoeFeedForward::rest_bytes(std::int64_t tokens, int threads) const {
   return std::max(parts_.shared->workspace_bytes(tokens, threads), gate);
 }
 
+struct MoeFeedForward::LatentCall {
+  float* in = nullptr;          // [tokens, width]
+  float* given = nullptr;       // [tokens, width]
+  float* shared = nullptr;      // [tokens, hidden]
+  std::span<std::byte> rest{};  // of one part after the other
+};
+
+MoeFeedForward::LatentCall MoeFeedForward::lay_out_latent(BumpArena& arena, std::int64_t tokens, int threads) const {
+  const Latent& latent = *parts_.latent;
+  LatentCall call;
+  call.in = arena.take<float>(count(tokens * latent.width)).data();
+  call.given = arena.take<float>(count(tokens * latent.width)).data();
+  if (parts_.shared) call.shared = arena.take<float>(count(tokens * parts_.hidden)).data();
+  call.rest = arena.take<std::byte>(std::max({parts_.routed.workspace_bytes(tokens, threads),
+                                              linear_workspace({latent.in.get(), latent.out.get()}, tokens, threads),
+                                              parts_.shared ? rest_bytes(tokens, threads) : 0}));
+  return call;
+}
+
 std::size_t MoeFeedForward::workspace_bytes(std::int64_t tokens, int threads) const {
+  if (parts_.latent) {
+    BumpArena counting = BumpArena::counting();
+    static_cast<void>(lay_out_latent(counting, tokens, threads));
+    return counting.used() + BumpArena::kAlignment;
+  }
   const std::size_t routed = parts_.routed.workspace_bytes(tokens, threads);
   if (!parts_.shared) return routed;
   if (parts_.apart) {
@@ -146,8 +172,34 @@ void MoeFeedForward::run_apart(const ForwardContext& context, const NormedInput&
   context.ops.add(run, {.count = tokens * parts_.hidden, .x = first, .sum = out});
 }
 
+void MoeFeedForward::run_latent(const ForwardContext& context, const NormedInput& input, float* out) const {
+  const Latent& latent = *parts_.latent;
+  const std::int64_t tokens = context.tokens;
+  BumpArena arena(context.workspace);
+  const LatentCall call = lay_out_latent(arena, tokens, context.threads());
+  const RunContext run = context.run_context(call.rest);
+  if (input.norm.x != nullptr) {
+    context.enter(Phase::norms);
+    context.ops.add_norm(run, input.norm);
+  }
+  context.enter(Phase::experts);
+  latent.in->run(run, tokens, input.x, call.in);
+  NormedInput routed(call.in);
+  routed.router = input.x;
+  parts_.routed.begin(run, tokens, routed, context.ids, call.given, context.clock, context.counts);
+  parts_.routed.finish(run, tokens, call.given);
+  latent.out->run(run, tokens, call.given, out);
+  if (!parts_.shared) return;
+  context.enter(Phase::shared_experts);
+  ForwardContext rest = context;
+  rest.workspace = call.rest;
+  parts_.shared->run(rest, input.x, call.shared);
+  context.ops.add(run, {.count = tokens * parts_.hidden, .x = call.shared, .sum = out});
+}
+
 void MoeFeedForward::run(const ForwardContext& context, const NormedInput& input, float* out) const {
   if (parts_.apart) return run_apart(context, input, out);
+  if (parts_.latent) return run_latent(context, input, out);
   parts_.routed.begin(context.run_context(context.workspace), context.tokens, input, context.ids, out, context.clock,
                       context.counts);
   if (parts_.shared) return add_shared(context, input.x, out);

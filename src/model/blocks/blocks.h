@@ -80,7 +80,7 @@ class FeedForward {
   virtual void run(const ForwardContext& context, const NormedInput& input, float* out) const = 0;
 };
 
-// down(act(gate x) * up x)
+// down(act(gate x) * up x), or down(act(gate x)) without `up`
 class DenseMlp final : public FeedForward {
  public:
   struct Parts {
@@ -107,6 +107,11 @@ class MoeFeedForward final : public FeedForward {
       return router.bytes() + experts.bytes() + routed_behind.bytes() + shared_behind.bytes();
     }
   };
+  // As of LatentExpertsSpec.
+  struct Latent {
+    std::unique_ptr<PackedLinear> in{}, out{};
+    std::int64_t width = 0;  // numbers of a token that experts read and give
+  };
   struct Parts {
     MoeLayer routed;
     std::int64_t hidden = 0;
@@ -114,6 +119,7 @@ class MoeFeedForward final : public FeedForward {
     std::unique_ptr<PackedLinear> shared_gate{};  // [1, hidden] or null: the shared expert counts whole
     float shared_mean = 1.0F;                     // what the sum with the shared expert is multiplied by
     std::optional<Apart> apart{};                 // with `shared`
+    std::optional<Latent> latent{};
   };
   explicit MoeFeedForward(Parts parts) : parts_(std::move(parts)) {}
   [[nodiscard]] std::size_t bytes() const override;
@@ -129,6 +135,9 @@ class MoeFeedForward final : public FeedForward {
   [[nodiscard]] std::size_t rest_bytes(std::int64_t tokens, int threads) const;
   void add_shared(const ForwardContext& context, const float* x, float* out) const;
   void run_apart(const ForwardContext& context, const NormedInput& input, float* out) const;
+  struct LatentCall;
+  [[nodiscard]] LatentCall lay_out_latent(BumpArena& arena, std::int64_t tokens, int threads) const;
+  void run_latent(const ForwardContext& context, const NormedInput& input, float* out) const;
 
   Parts parts_;
 };

@@ -12,13 +12,15 @@ namespace moracle {
 
 struct TransformerLayer {
   Norm input_norm;
-  std::unique_ptr<Mixer> mixer;
+  std::unique_ptr<Mixer> mixer;  // null: the layer has a feed-forward alone
   Norm mixer_norm;
   Norm post_norm;
-  std::unique_ptr<FeedForward> feed_forward;
+  std::unique_ptr<FeedForward> feed_forward;  // null: the layer has a mixer alone
   Norm feed_forward_norm;
   bool parallel = false;        // the feed-forward reads what the mixer read
   DeviceArray<float> scalar{};  // [1] or empty: the residual stream is multiplied by it behind the layer
+
+  [[nodiscard]] LayerState state(const Ops& ops) const { return mixer != nullptr ? mixer->state(ops) : LayerState{}; }
 };
 
 struct TransformerParts {

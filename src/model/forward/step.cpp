@@ -93,8 +93,8 @@ ForwardStep::ForwardStep(const TransformerParts& parts, int threads)
 std::size_t ForwardStep::block_workspace(std::int64_t tokens) const {
   std::size_t most = parts_.head->workspace_bytes(tokens, threads_);
   for (const TransformerLayer& layer : parts_.layers) {
-    most = std::max({most, layer.mixer->workspace_bytes(*parts_.ops, tokens, threads_),
-                     layer.feed_forward->workspace_bytes(tokens, threads_)});
+    if (layer.mixer != nullptr) most = std::max(most, layer.mixer->workspace_bytes(*parts_.ops, tokens, threads_));
+    if (layer.feed_forward != nullptr) most = std::max(most, layer.feed_forward->workspace_bytes(tokens, threads_));
   }
   return most;
 }
@@ -118,7 +118,9 @@ ForwardStep::Buffers ForwardStep::lay_out(BumpArena& arena, std::int64_t tokens,
                 .sin = sin};
   }
   std::int64_t selected = 0;
-  for (const TransformerLayer& layer : parts_.layers) selected = std::max(selected, layer.mixer->selected());
+  for (const TransformerLayer& layer : parts_.layers) {
+    if (layer.mixer != nullptr) selected = std::max(selected, layer.mixer->selected());
+  }
   buffers.selected = arena.take<std::int32_t>(count(tokens * selected));
   buffers.rest = arena.take<std::byte>(block_workspace(tokens));
   return buffers;
@@ -249,14 +251,19 @@ void ForwardStep::make_ropes(const ForwardContext& context, const std::int32_t* 
 void ForwardStep::run_layers(const ForwardContext& context, const Buffers& buffers) const {
   ResidualStream stream(context, buffers, parts_);
   for (const TransformerLayer& layer : parts_.layers) {
-    const float* const x = stream.read(layer.input_norm);
-    layer.mixer->run(context, x, buffers.added);
-    stream.give(layer.mixer_norm);
+    const float* x = nullptr;
+    if (layer.mixer != nullptr) {
+      x = stream.read(layer.input_norm);
+      layer.mixer->run(context, x, buffers.added);
+      stream.give(layer.mixer_norm);
+    }
     if (layer.parallel) stream.join();
-    const NormedInput input = layer.parallel ? NormedInput(x) : stream.read_later(layer.post_norm);
-    context.enter(Phase::dense);
-    layer.feed_forward->run(context, input, buffers.added);
-    stream.give(layer.feed_forward_norm);
+    if (layer.feed_forward != nullptr) {
+      const NormedInput input = layer.parallel ? NormedInput(x) : stream.read_later(layer.post_norm);
+      context.enter(Phase::dense);
+      layer.feed_forward->run(context, input, buffers.added);
+      stream.give(layer.feed_forward_norm);
+    }
     if (layer.scalar.size != 0) stream.multiply(layer.scalar.data);
   }
   context.enter(Phase::norms);

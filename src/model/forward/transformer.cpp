@@ -30,7 +30,7 @@ Error batch_error(std::string where, std::string wanted, std::string found) {
 
 std::shared_ptr<const StateLayout> layout_of(const TransformerParts& parts, std::int64_t prefill_chunk) {
   std::vector<LayerState> states;
-  for (const TransformerLayer& layer : parts.layers) states.push_back(layer.mixer->state(*parts.ops));
+  for (const TransformerLayer& layer : parts.layers) states.push_back(layer.state(*parts.ops));
   return std::make_shared<const StateLayout>(states, prefill_chunk);
 }
 
@@ -90,6 +90,7 @@ Result<std::unique_ptr<SequenceState>> Transformer::new_sequence() const {
 CallBytes Transformer::call_bytes(const DeviceWorkspace& of, std::int64_t tokens) const {
   CallBytes most;
   for (const TransformerLayer& layer : parts_.layers) {
+    if (layer.feed_forward == nullptr) continue;
     const CallBytes bytes = layer.feed_forward->call_bytes(of, tokens);
     most = {.device = std::max(most.device, bytes.device),
             .staging = std::max(most.staging, bytes.staging),

@@ -1,5 +1,7 @@
 #include "model/load/build.h"
 
+#include <type_traits>
+
 #include "base/checked.h"
 #include "model/load/parameters.h"
 
@@ -65,10 +67,11 @@ class Builder {
       const LayerSpec& layer = spec_.layers[l];
       TransformerLayer built;
       MORACLE_ASSIGN(built.input_norm, norm(layer.input_norm));
-      MORACLE_ASSIGN(built.mixer, std::visit([&](const auto& mixer) { return build(mixer, l); }, layer.mixer));
+      MORACLE_TRY(std::visit([&](const auto& mixer) { return build_part(mixer, l, built.mixer); }, layer.mixer));
       MORACLE_ASSIGN(built.mixer_norm, norm(layer.mixer_norm));
       MORACLE_ASSIGN(built.post_norm, norm(layer.post_norm));
-      MORACLE_ASSIGN(built.feed_forward, std::visit([&](const auto& ff) { return build(ff, l); }, layer.feed_forward));
+      MORACLE_TRY(
+          std::visit([&](const auto& part) { return build_part(part, l, built.feed_forward); }, layer.feed_forward));
       MORACLE_ASSIGN(built.feed_forward_norm, norm(layer.feed_forward_norm));
       built.parallel = layer.parallel;
       if (!layer.scalar.empty()) {
@@ -93,7 +96,7 @@ class Builder {
   static void link(std::span<TransformerLayer> layers) {
     MoeLayer* before = nullptr;
     for (TransformerLayer& layer : layers) {
-      MoeLayer* const routed = layer.feed_forward->routed();
+      MoeLayer* const routed = layer.feed_forward != nullptr ? layer.feed_forward->routed() : nullptr;
       if (routed == nullptr) continue;
       if (before != nullptr) before->set_next(*routed);
       before = routed;
@@ -109,6 +112,14 @@ class Builder {
       MORACLE_ASSIGN(norm.bias, source_.array(spec.path + ".bias", spec.size, 1, ArrayForm::stored));
     }
     return norm;
+  }
+
+  template <class Spec, class Part>
+  Result<> build_part(const Spec& spec, std::size_t layer, std::unique_ptr<Part>& part) {
+    if constexpr (!std::is_same_v<Spec, AbsentSpec>) {
+      MORACLE_ASSIGN(part, build(spec, layer));
+    }
+    return Ok{};
   }
 
   template <class Spec>
@@ -163,11 +174,12 @@ class Builder {
     made.routed.layer = narrow<std::int32_t>(layer);
     made.routed.batch_invariant = options_.batch_invariant;
     made.routed.ops = &ops_;
-    MoeFeedForward::Parts block{.routed = MoeLayer(std::move(made.routed)), .hidden = spec.experts.hidden};
+    MoeFeedForward::Parts block{.routed = MoeLayer(std::move(made.routed)), .hidden = spec.hidden()};
     if (spec.shared) block.shared.emplace(std::move(made.shared));
     block.shared_gate = std::move(made.shared_gate);
     if (spec.shared) block.shared_mean = spec.shared->mean;
     if (spec.apart) block.apart = made.apart;
+    if (spec.latent) block.latent.emplace(std::move(made.latent));
     return std::unique_ptr<FeedForward>(std::make_unique<MoeFeedForward>(std::move(block)));
   }
 

@@ -22,6 +22,9 @@ Result<> check(const ShortConvolutionSpec& /*spec*/, const Ops& ops, KvType /*kv
 Result<> check(const StateSpaceSpec& /*spec*/, const Ops& ops, KvType /*kv*/) {
   return ops.check_host_operation("state_space");
 }
+Result<> check(const AbsentSpec& /*spec*/, const Ops& /*ops*/, KvType /*kv*/) {
+  return Ok{};
+}
 Result<> check(const DenseSpec& /*spec*/, const Ops& /*ops*/, KvType /*kv*/) {
   return Ok{};
 }

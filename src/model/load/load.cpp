@@ -92,7 +92,7 @@ class PackedModules final : public ModuleSource {
     options.store = experts_;
     MORACLE_ASSIGN(std::unique_ptr<PackedExperts> packed, find_implementation(card.id)->pack_experts(experts, options));
     for (const auto& expert : experts.experts) {
-      for (const CanonicalLinear* linear : {&expert.gate, &expert.up, &expert.down}) linear->weight->release();
+      for (const CanonicalLinear* linear : matrices_of(expert)) linear->weight->release();
     }
     MORACLE_TRY(advance(index));
     const DeviceId caller = plan_.opened(plan_.index_of(spec.router.front())).device;

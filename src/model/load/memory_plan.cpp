@@ -52,7 +52,7 @@ Result<std::size_t> external_bytes(const KernelImplementation& kernel, const Can
                                    const PackOptions& options) {
   CanonicalExperts one = layer;
   one.experts.resize(1);
-  for (CanonicalLinear* linear : {&one.experts[0].gate, &one.experts[0].up, &one.experts[0].down})
+  for (CanonicalLinear* linear : matrices_of(one.experts[0]))
     linear->weight = std::make_shared<const BlankMatrix>(linear->weight->spec());
   MORACLE_ASSIGN(const std::unique_ptr<PackedExperts> packed, kernel.pack_experts(one, options));
   return layer.experts.size() * packed->bytes();
@@ -177,7 +177,7 @@ class LaidOutModules final : public ModuleSource {
 
   Result<Router> router(const MoeSpec& spec) override {
     const StoredLinear& stored = plan_.opened(plan_.index_of(spec.router.front())).linear;
-    return Router{.weight = {.size = spec.routing.experts * spec.experts.hidden},
+    return Router{.weight = {.size = spec.routing.experts * spec.hidden()},
                   .bias = {.size = stored.bias ? stored.spec.rows : 0}};
   }
 
@@ -224,7 +224,9 @@ class LaidOutModules final : public ModuleSource {
     for (std::size_t e = 0; e < share.experts.size(); ++e) {
       const StoredExperts::Expert& stored = whole.experts[e];
       MORACLE_ASSIGN(share.experts[e].gate, share_of(stored.gate, ref.intermediate, ref.hidden));
-      MORACLE_ASSIGN(share.experts[e].up, share_of(stored.up, ref.intermediate, ref.hidden));
+      if (stored.gated()) {
+        MORACLE_ASSIGN(share.experts[e].up, share_of(stored.up, ref.intermediate, ref.hidden));
+      }
       MORACLE_ASSIGN(share.experts[e].down, share_of(stored.down, ref.hidden, ref.intermediate));
     }
     return share;
@@ -280,8 +282,9 @@ class LaidOutModules final : public ModuleSource {
       MORACLE_ASSIGN(named.bytes, external_bytes(*kernel, share, {.pool = pool_, .activation = activation}));
       named.packed = true;
     } else {
-      for (const auto& expert : share.experts)
-        named.bytes += published_bytes(expert.gate) + published_bytes(expert.up) + published_bytes(expert.down);
+      for (const auto& expert : share.experts) {
+        for (const CanonicalLinear* linear : matrices_of(expert)) named.bytes += published_bytes(*linear);
+      }
     }
     elsewhere_.emplace_back(problem, named);
     return named;
@@ -305,11 +308,11 @@ LayerMemory layer_memory(const Plan& plan, std::size_t index, const Transformer&
   const LayerSpec& spec = plan.spec().layers[index];
   LayerMemory row;
   row.name = spec.path;
-  row.mixer = layer.mixer->bytes();
-  row.feed_forward = layer.feed_forward->bytes();
+  if (layer.mixer != nullptr) row.mixer = layer.mixer->bytes();
+  if (layer.feed_forward != nullptr) row.feed_forward = layer.feed_forward->bytes();
   row.norms =
       layer.input_norm.bytes() + layer.mixer_norm.bytes() + layer.post_norm.bytes() + layer.feed_forward_norm.bytes();
-  const LayerState state = layer.mixer->state(*transformer.parts().ops);
+  const LayerState state = layer.state(*transformer.parts().ops);
   row.state = StateLayout({state}, transformer.prefill_chunk()).bytes(context);
   if (const auto* const moe = std::get_if<MoeSpec>(&spec.feed_forward))
     row.experts = modules.kernel_of(moe->experts.name);

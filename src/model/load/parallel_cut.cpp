@@ -129,6 +129,7 @@ class ParallelCut {
   }
 
  private:
+  static Result<> cut(AbsentSpec& /*spec*/) { return Ok{}; }
   template <class Spec>
   Result<> cut(Spec& spec) {
     auto parts = parts_of(spec);

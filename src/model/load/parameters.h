@@ -37,6 +37,7 @@ struct MoeParts {
   DenseMlp::Parts shared{};
   std::unique_ptr<PackedLinear> shared_gate{};
   MoeFeedForward::Apart apart{};
+  MoeFeedForward::Latent latent{};
 };
 
 // A block before its parameters.
@@ -81,7 +82,8 @@ inline DenseMlp::Parts parts_of(const DenseSpec& spec) {
 inline MoeParts parts_of(const MoeSpec& spec) {
   MoeParts parts;
   parts.routed.routing = spec.routing;
-  parts.routed.hidden = spec.experts.hidden;
+  parts.routed.hidden = spec.hidden();
+  parts.latent.width = spec.experts.hidden;
   if (spec.shared) parts.shared = parts_of(spec.shared->mlp);
   return parts;
 }
@@ -233,7 +235,7 @@ Result<> visit_parameters(Visitor& visitor, Spec& spec, DenseMlp::Parts& parts) 
   std::int64_t width = spec.gate.out;
   MORACLE_TRY(visitor.divide(width, spec.gate.path, "columns"));
   MORACLE_TRY(visitor.rows(spec.gate, parts.gate, width));
-  MORACLE_TRY(visitor.rows(spec.up, parts.up, width));
+  if (!spec.up.path.empty()) MORACLE_TRY(visitor.rows(spec.up, parts.up, width));
   return visitor.columns(spec.down, parts.down, width);
 }
 
@@ -258,7 +260,9 @@ Result<> visit_parameters(Visitor& visitor, Spec& spec, MoeParts& parts) {
     MORACLE_TRY(visitor.correction_bias(spec, parts.routed.correction_bias));
   }
   if (spec.apart) MORACLE_TRY(visit_apart(visitor, spec, parts));
+  if (spec.latent) MORACLE_TRY(visitor.whole(spec.latent->in, parts.latent.in));
   MORACLE_TRY(visitor.experts(spec, parts.routed.experts));
+  if (spec.latent) MORACLE_TRY(visitor.whole(spec.latent->out, parts.latent.out));
   if (!spec.shared) return Ok{};
   MORACLE_TRY(visit_parameters(visitor, spec.shared->mlp, parts.shared));
   return spec.shared->gate.path.empty() ? Result<>(Ok{}) : visitor.shared_gate(spec.shared->gate, parts.shared_gate);

@@ -216,6 +216,7 @@ class Planner {
     return spec.head.path.empty() ? tied_head(spec.embedding) : linear(spec.head);
   }
 
+  static Result<> open(const AbsentSpec& /*spec*/) { return Ok{}; }
   template <class Spec>
   Result<> open(const Spec& spec) {
     auto parts = parts_of(spec);
@@ -242,7 +243,7 @@ class Planner {
     report.bytes = experts_bytes(spec.experts);
     OpenedModule opened;
     MORACLE_TRY(decide_for(problem, report, opened));
-    plan_->parameters_ += static_cast<std::uint64_t>(3 * spec.routing.experts) *
+    plan_->parameters_ += static_cast<std::uint64_t>((is_gated(spec.activation.fn) ? 3 : 2) * spec.routing.experts) *
                           static_cast<std::uint64_t>(experts.hidden * experts.intermediate);
     opened.experts = std::move(experts);
     return add(std::move(report), std::move(opened));
@@ -255,7 +256,7 @@ class Planner {
     const auto reordered = [](const CanonicalLinear& linear) { return !linear.weight->spec().g_idx.empty(); };
     for (std::size_t e = 0; e < read.experts.size(); ++e) {
       experts.experts[e].gate.act_order = reordered(read.experts[e].gate);
-      experts.experts[e].up.act_order = reordered(read.experts[e].up);
+      if (read.experts[e].gated()) experts.experts[e].up.act_order = reordered(read.experts[e].up);
       experts.experts[e].down.act_order = reordered(read.experts[e].down);
     }
     experts.act_order = read.act_order;
@@ -364,7 +365,7 @@ class Planner {
     ModuleRef ref;
     ref.path = path;
     ref.out = spec.routing.experts;
-    ref.in = spec.experts.hidden;
+    ref.in = spec.hidden();
     OpenedModule opened;
     std::string excluded_by = exclusion(ref);
     if (stored_plain(ref, claims_)) {

@@ -107,6 +107,12 @@ LatentAttentionSpec latent_attention(const ModelSettings& s, const std::string& 
   return a;
 }
 
+// Experts without a gate: up is all that precedes the activation.
+void leave_out_gates(std::vector<ExpertsLayout>& layouts) {
+  std::erase_if(layouts, [](const ExpertsLayout& layout) { return !layout.gate_up.empty(); });
+  for (ExpertsLayout& layout : layouts) layout.gate.clear();
+}
+
 MoeSpec moe_spec(const Architecture& row, const ModelSettings& s, const std::string& layer,
                  const TensorClaims& claims) {
   const std::vector<std::string> mixtures = mixture_paths(row.moe, layer);
@@ -121,6 +127,7 @@ MoeSpec moe_spec(const Architecture& row, const ModelSettings& s, const std::str
                  .experts = s.routing.experts,
                  .hidden = s.common.hidden,
                  .intermediate = s.expert_intermediate};
+  if (!is_gated(s.activation.fn)) leave_out_gates(moe.experts.layouts);
   moe.bias = row.moe.bias;
   if (s.shared_intermediate == 0) return moe;
   moe.shared.emplace();

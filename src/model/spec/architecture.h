@@ -191,8 +191,10 @@ struct ModelSettings {
 
 struct Architecture {
   Names model_types{};
-  CommonConfig common{};                        // kv_heads 0: as many as heads
-  Number kv_heads{};                            // keys that go before num_key_value_heads
+  CommonConfig common{};  // kv_heads 0: as many as heads
+  Number kv_heads{};      // keys that go before num_key_value_heads
+  // In place of num_hidden_layers.
+  Result<std::int64_t> (*count_layers)(const ModelConfig& config) = nullptr;
   std::string_view max_positions{};             // key that stands in for max_position_embeddings
   std::string_view norm_eps{};                  // key that stands in for rms_norm_eps
   std::string_view embedding = "embed_tokens";  // below the root

@@ -119,6 +119,10 @@ DenseSpec dense_spec(const std::string& path, std::int64_t hidden, std::int64_t 
   spec.up = {.path = path + ".up_proj", .fused = fused, .out = intermediate, .in = hidden};
   spec.down = {.path = path + ".down_proj", .out = hidden, .in = intermediate};
   spec.activation = activation;
+  if (!is_gated(activation.fn)) {
+    spec.gate = {.path = spec.up.path, .out = intermediate, .in = hidden};
+    spec.up = {};
+  }
   return spec;
 }
 

@@ -26,7 +26,7 @@ namespace moracle {
 // q, k, v and o projections below `path` ("model.layers.0.self_attn"), with biases where `bias`.
 [[nodiscard]] AttentionSpec attention_spec(const std::string& path, const CommonConfig& common, bool bias);
 
-// gate, up and down projections below `path` ("model.layers.0.mlp").
+// gate, up and down projections below `path` ("model.layers.0.mlp"); up and down where the activation has no gate.
 [[nodiscard]] DenseSpec dense_spec(const std::string& path, std::int64_t hidden, std::int64_t intermediate,
                                    ActivationSpec activation);
 

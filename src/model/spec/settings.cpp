@@ -69,12 +69,17 @@ Result<CommonConfig> read_common(const Architecture& row, const ModelConfig& con
   }
   MORACLE_ASSIGN(CommonConfig common, config.common(defaults));
   if (spelled) common.kv_heads = defaults.kv_heads;
+  if (row.count_layers != nullptr) {
+    MORACLE_ASSIGN(const std::int64_t layers, row.count_layers(config));
+    if (layers != common.layers) config.warn_unread("num_hidden_layers", "the kinds of layers are counted");
+    common.layers = layers;
+  }
   return common;
 }
 
 Result<ActivationSpec> read_activation(const Architecture& row, const ModelConfig& config) {
   ActivationSpec activation;
-  if (row.activation == ActivationFn::gelu_tanh) {
+  if (row.activation == ActivationFn::gelu_tanh || row.activation == ActivationFn::relu2_no_mul) {
     activation.fn = row.activation;
     return activation;
   }

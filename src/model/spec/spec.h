@@ -147,10 +147,14 @@ struct StateSpaceSpec {
   }
 };
 
-using MixerSpec = std::variant<AttentionSpec, DeltaNetSpec, LatentAttentionSpec, ShortConvolutionSpec, StateSpaceSpec>;
+// In place of a part that a layer lacks.
+struct AbsentSpec {};
+
+using MixerSpec =
+    std::variant<AttentionSpec, DeltaNetSpec, LatentAttentionSpec, ShortConvolutionSpec, StateSpaceSpec, AbsentSpec>;
 
 struct DenseSpec {
-  LinearSpec gate{}, up{}, down{};
+  LinearSpec gate{}, up{}, down{};  // up's path empty: ungated
   ActivationSpec activation{};
 };
 
@@ -171,6 +175,11 @@ struct ApartSpec {
   NormSpec shared_behind{};
 };
 
+// Experts read and give fewer numbers than a token has: y = out(experts(in(x))), routed by x.
+struct LatentExpertsSpec {
+  LinearSpec in{}, out{};
+};
+
 struct MoeSpec {
   // Where the router may be stored, "<path>.weight" [experts, hidden]: the first that exists is taken.
   std::vector<std::string> router{};
@@ -180,8 +189,14 @@ struct MoeSpec {
   ActivationSpec activation{};
   std::optional<SharedExpertSpec> shared{};
   std::optional<ApartSpec> apart{};  // with `shared`
+  std::optional<LatentExpertsSpec> latent{};
   bool bias = false;  // of router and experts: must be stored; those that are stored unasked are used as well
+
+  // Of what the router reads.
+  [[nodiscard]] std::int64_t hidden() const { return latent ? latent->in.in : experts.hidden; }
 };
+
+using FeedForwardSpec = std::variant<DenseSpec, MoeSpec, AbsentSpec>;
 
 // h += mixer_norm(mixer(input_norm(h))), then h += feed_forward_norm(feed_forward(post_norm(h))). Norms that do not
 // exist leave what they are of. Parallel: both parts read input_norm(h), and there is no post_norm.
@@ -191,7 +206,7 @@ struct LayerSpec {
   MixerSpec mixer{};
   NormSpec mixer_norm{};
   NormSpec post_norm{};
-  std::variant<DenseSpec, MoeSpec> feed_forward{};
+  FeedForwardSpec feed_forward{};
   NormSpec feed_forward_norm{};
   bool parallel = false;
   std::string scalar{};  // tensor [1] that the residual stream is multiplied by behind the layer; empty: none

@@ -132,6 +132,10 @@ Result<> validate(const ShortConvolutionSpec& spec, const ModelSpec& /*model*/) 
   return require_within(spec.shape.kernel, kMaxConvolution, "kernel");
 }
 
+Result<> validate(const AbsentSpec& /*spec*/, const ModelSpec& /*model*/) {
+  return Ok{};
+}
+
 Result<> validate(const StateSpaceSpec& spec, const ModelSpec& /*model*/) {
   const auto& shape = spec.shape;
   MORACLE_TRY(require_within(shape.heads, kMaxIntermediate, "state_heads"));
@@ -172,6 +176,10 @@ Result<> validate(const ActivationSpec& spec) {
 
 // Shared experts are as many as the config says, side by side.
 constexpr std::int64_t kMaxDense = kMaxIntermediate * kMaxExperts;
+
+Result<> validate(const AbsentSpec& /*spec*/) {
+  return Ok{};
+}
 
 Result<> validate(const DenseSpec& spec) {
   MORACLE_TRY(require_within(spec.gate.out, kMaxDense, "intermediate"));
