@@ -120,8 +120,15 @@ class ModelOpt final : public SchemeFormat {
     return Ok{};
   }
 
+  // Version 0.47 leaves a dot, a zero byte and a mark behind names where transformers spells modules anew.
+  static std::string without_mark(const std::string& name) {
+    const std::size_t mark = name.find('\0');
+    return mark == std::string::npos || mark == 0 ? name : name.substr(0, mark - 1);
+  }
+
   // "foo*" stands for foo and what is below it, not for foobar.
-  Result<> add_exclude(const std::string& text) {
+  Result<> add_exclude(const std::string& written) {
+    const std::string text = without_mark(written);
     texts_.push_back(text);
     if (text.find_first_of("*?") == std::string::npos) return add_pattern(Pattern::Kind::component, text);
     MORACLE_TRY(loose_.add(Pattern::Kind::wildcard, text));
