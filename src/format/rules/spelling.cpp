@@ -143,9 +143,9 @@ std::vector<std::string> other_spellings(std::string_view usual) {
 }
 
 bool has_other_spelling(std::string_view pattern) {
-  if (pattern.find("language_model") != std::string_view::npos || pattern.find(kSparse) != std::string_view::npos ||
-      pattern.find("projs") != std::string_view::npos) {
-    return true;
+  for (const std::string_view word :
+       {std::string_view("language_model"), std::string_view("backbone"), kSparse, std::string_view("projs")}) {
+    if (pattern.find(word) != std::string_view::npos) return true;
   }
   // A projection by a letter and a number, or a number at the end.
   for (std::size_t at = pattern.find('w'); at != std::string_view::npos; at = pattern.find('w', at + 1)) {
