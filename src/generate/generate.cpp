@@ -44,8 +44,8 @@ class Listener final : public RequestSink {
     if (interrupted()) stop(id, FinishReason::interrupted);
   }
   void on_end(RequestId /*id*/, const RequestOutcome& outcome) override {
-    ended_ = true;
     error_ = outcome.error;
+    ended_ = true;
     if (outcome.end == RequestEnd::stop) result_.finish = FinishReason::stop;
     GenerationTiming& timing = result_.timing;
     if (result_.ids.empty()) return;
@@ -84,7 +84,9 @@ Result<Generation> run_alone(Model& model, ThreadPool& pool, Request request, co
   Listener listener(scheduler, options, result);
   MORACLE_ASSIGN(const RequestId id, scheduler.submit(std::move(request), listener));
   while (!listener.ended()) {
-    scheduler.step();
+    if (!scheduler.step() && !listener.ended()) {
+      return Error{.code = "memory.allocate", .wanted = "memory to tell how a request ended", .found = "none"};
+    }
     result.timing.prefill_tokens = std::min(state.length(), prompt_tokens) - held;
     if (listener.ended() || !result.ids.empty() || !listener.interrupted()) continue;
     result.finish = FinishReason::interrupted;

@@ -186,8 +186,8 @@ void Scheduler::Impl::end(ScheduledSequence& sequence, RequestEnd end, std::opti
   std::erase(preempted_, &sequence);
   sequence.state.reset();
   if (alone_ == &sequence) alone_ = nullptr;
+  ended_.push_back(sequence.id);  // while memory lacks it has not ended
   sequence.ended = true;
-  ended_.push_back(sequence.id);
   ++status_.ended[static_cast<std::size_t>(end)];
   if (end == RequestEnd::stop || end == RequestEnd::length) {
     ended_requests_ += 1;
