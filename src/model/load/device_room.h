@@ -18,8 +18,8 @@ Result<MemoryOnDevice> check_device_room(const LoadPlan& plan, const MemoryPlanO
 
 // What a load is to have room for on a GPU, beside the weights and the workspace of calls of `call.batch_tokens`.
 struct RoomForStates {
-  std::size_t kv_memory =
-      0;  // bytes; 0: sequences of `call.context` in up to an eighth of what is free, but one at least
+  // Bytes; 0: sequences of `call.context` in up to an eighth of what is free, but one at least.
+  std::size_t kv_memory = 0;
   std::int64_t sequences = 1;
 };
 
