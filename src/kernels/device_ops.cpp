@@ -65,6 +65,7 @@ std::optional<Refusal> refusal_of(const Args& /*args*/) {
   return std::nullopt;
 }
 std::optional<Refusal> refusal_of(const RouteArgs& args) {
+  if (args.shape.zero_experts != 0) return Refusal{"experts with weights", "zero experts, which give what they read"};
   if (args.shape.biased_softmax != 0) return Refusal{"a bias on logits or sigmoids", "on probabilities"};
   if (args.shape.sum_floor != 0.0F) return Refusal{"weights divided by their sum", "by a larger number"};
   if (args.shape.scaled_experts != 0) return Refusal{"weights of routers alone", "scaled by expert"};

@@ -23,7 +23,7 @@ std::size_t MoeLayer::bytes() const {
 }
 
 struct MoeLayer::Buffers {
-  std::span<float> logits;      // [tokens, experts]
+  std::span<float> logits;      // [tokens, rows of the router]
   std::span<std::int32_t> ids;  // [tokens, top_k]
   std::span<float> weights;     // [tokens, top_k]
   std::span<float> weighed;     // [tokens, hidden] where weights are of inputs
@@ -34,7 +34,7 @@ MoeLayer::Buffers MoeLayer::lay_out(BumpArena& arena, std::int64_t tokens, int t
   const RoutingSpec& routing = parts_.routing;
   const std::size_t pairs = count(tokens * routing.top_k);
   Buffers buffers;
-  buffers.logits = arena.take<float>(count(tokens * routing.experts));
+  buffers.logits = arena.take<float>(count(tokens * routing.rows()));
   buffers.ids = arena.take<std::int32_t>(pairs);
   buffers.weights = arena.take<float>(pairs);
   if (routing.weighs_inputs) buffers.weighed = arena.take<float>(count(tokens * parts_.hidden));
@@ -75,22 +75,25 @@ void MoeLayer::foresee(const RunContext& context, std::int64_t tokens, const flo
     std::iota(all.begin(), all.end(), 0);
     return experts.expect(all);
   }
-  const std::span<float> logits = arena.take<float>(count(tokens * routing.experts));
+  const std::span<float> logits = arena.take<float>(count(tokens * routing.rows()));
   const std::span<std::int32_t> ids = arena.take<std::int32_t>(count(tokens * routing.top_k));
   const std::span<float> weights = arena.take<float>(ids.size());
+  const std::span<float> passed = arena.take<float>(routing.zero_experts > 0 ? count(tokens) : 0);
   const std::size_t scratch = parts_.ops->workspace(route_args(routing), context.threads());
   const std::span<std::byte> rest = arena.take<std::byte>(scratch);
-  if (logits.empty() || weights.empty() || rest.size() < scratch) return;
+  const bool room = !logits.empty() && !weights.empty() && passed.empty() == (routing.zero_experts == 0);
+  if (!room || rest.size() < scratch) return;
   RouteArgs route = route_of(tokens, x, token_ids);
   route.logits = logits.data();
   route.ids = ids.data();
   route.weights = weights.data();
+  route.passed = passed.data();
   parts_.ops->route({context.stream, rest}, route);
   experts.expect(ids);
 }
 
 void MoeLayer::begin(const RunContext& context, std::int64_t tokens, NormedInput input, const std::int32_t* token_ids,
-                     float* out, PhaseClock* clock, const ExpertCounts* counts) const {
+                     float* out, PhaseClock* clock, const ExpertCounts* counts, float* passed) const {
   const std::int64_t top_k = parts_.routing.top_k;
   BumpArena arena(context.workspace);
   const Buffers buffers = lay_out(arena, tokens, context.threads());
@@ -106,9 +109,10 @@ void MoeLayer::begin(const RunContext& context, std::int64_t tokens, NormedInput
   route.logits = buffers.logits.data();
   route.ids = buffers.ids.data();
   route.weights = buffers.weights.data();
+  route.passed = passed;
   route.bad_layer = context.status == nullptr ? nullptr : context.status->bad_layer;
   if (counts != nullptr) {
-    route.counts = counts->counts + std::int64_t{parts_.layer} * route.shape.experts;
+    route.counts = counts->counts + std::int64_t{parts_.layer} * parts_.routing.experts;
     route.count_rows = counts->rows;
     route.count_stride = counts->row_stride;
   }

@@ -39,9 +39,9 @@ class MoeLayer {
   struct Parts {
     RoutingSpec routing{};
     std::int64_t hidden = 0;
-    DeviceArray<float> router{};            // [experts, hidden]
-    DeviceArray<float> router_bias{};       // [experts] or empty: added to the logits
-    DeviceArray<float> correction_bias{};   // [experts] or empty: added to the scores, for the choice only
+    DeviceArray<float> router{};            // [rows, hidden]
+    DeviceArray<float> router_bias{};       // [rows] or empty: added to the logits
+    DeviceArray<float> correction_bias{};   // [rows] or empty: added to the scores, for the choice only
     DeviceArray<float> expert_scale{};      // [experts] or empty: weights are multiplied by it
     DeviceArray<std::int32_t> fixed_ids{};  // hash layers: [vocabulary, top_k]
     PlacedExperts experts{};
@@ -63,9 +63,10 @@ class MoeLayer {
   // out[tokens, hidden] = routed experts of the input, [tokens, hidden], once finish() has returned; overwrites `out`.
   // The input's norm is made. `token_ids` [tokens], or null without a hash layer: as of RouteArgs. A token whose router
   // logits are not finite gets a zero row and a mark in the status; the others are unaffected. `clock` and `counts` may
-  // be null. No allocation.
+  // be null. With zero experts `passed` [tokens] says how much of its input a token gets beside. No allocation.
   void begin(const RunContext& context, std::int64_t tokens, NormedInput input, const std::int32_t* token_ids,
-             float* out, PhaseClock* clock = nullptr, const ExpertCounts* counts = nullptr) const;
+             float* out, PhaseClock* clock = nullptr, const ExpertCounts* counts = nullptr,
+             float* passed = nullptr) const;
   // The layer whose experts are asked for next, of the same width: where they are read from files, calls foresee them.
   // It outlives the calls.
   void set_next(const MoeLayer& next) {

@@ -78,6 +78,8 @@ Result<> validate(const RoutingSpec& spec) {
               up_to(eligible, spec.groups > 1 ? ", the experts of the chosen groups" : ", the experts there are"),
               std::to_string(spec.top_k)));
   if (spec.weighs_inputs) MORACLE_TRY(require(spec.top_k == 1, "top_k", "1", std::to_string(spec.top_k)));
+  MORACLE_TRY(require(spec.zero_experts >= 0 && (spec.zero_experts == 0 || spec.groups == 1), "zero_experts",
+                      "0 or more, in one group", std::to_string(spec.zero_experts)));
   return require(std::isfinite(spec.factor) && spec.factor > 0.0F, "factor", "a finite number above 0",
                  std::to_string(spec.factor));
 }
@@ -87,7 +89,7 @@ RouteArgs route_args(const RoutingSpec& spec) {
   const bool renormalize =
       method.renorm == Renorm::always || (method.renorm == Renorm::as_configured && spec.renormalize);
   RouteArgs args{};
-  args.shape = {.experts = narrow<std::int32_t>(spec.experts),
+  args.shape = {.experts = narrow<std::int32_t>(spec.rows()),
                 .top_k = narrow<std::int32_t>(spec.top_k),
                 .score = method.score,
                 .groups_by = method.group,
@@ -99,7 +101,8 @@ RouteArgs route_args(const RoutingSpec& spec) {
                 .biased_softmax = spec.method == Routing::softmax_bias_renorm ? 1 : 0,
                 .scaled_experts = spec.scaled_experts ? 1 : 0,
                 .sum_floor = spec.sum_floor,
-                .jitter = spec.jitter};
+                .jitter = spec.jitter,
+                .zero_experts = narrow<std::int32_t>(spec.zero_experts)};
   return args;
 }
 

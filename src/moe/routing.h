@@ -24,6 +24,11 @@ struct RoutingSpec {
   float jitter = 0.01F;         // sparse_mixer alone
   bool scaled_experts = false;  // weights are multiplied by a number of the expert
   bool weighs_inputs = false;   // the weight of the one expert is of what it reads, in place of what it gives
+  // Behind the experts in the router's rows: they have no weights, and give what they read.
+  std::int64_t zero_experts = 0;
+
+  // Of the router.
+  [[nodiscard]] std::int64_t rows() const { return experts + zero_experts; }
 
   bool operator==(const RoutingSpec&) const = default;
 };

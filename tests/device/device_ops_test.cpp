@@ -103,6 +103,9 @@ TEST_F(DeviceOpsTest, FormsWithoutAKernelAreRefusedByName) {
   route.shape.biased_softmax = 1;
   EXPECT_EQ(failure(&Ops::route, route),
             "cuda:0: wanted a bias on logits or sigmoids, found on probabilities [device.operation]");
+  route.shape.zero_experts = 2;
+  EXPECT_EQ(failure(&Ops::route, route),
+            "cuda:0: wanted experts with weights, found zero experts, which give what they read [device.operation]");
 }
 
 // Those of the host alone.

@@ -11,14 +11,14 @@
 namespace moracle::test {
 
 struct RoutingRow {
-  std::span<const float> logits;  // [experts]
+  std::span<const float> logits;  // [rows of the router]
   std::span<const float> bias{};
   std::span<const std::int32_t> fixed{};  // [top_k], of a hash layer
 };
 
-// False: a logit is not finite.
-inline bool route(const RoutingSpec& spec, const RoutingRow& row, std::span<std::int32_t> ids,
-                  std::span<float> weights) {
+// False: a logit is not finite. `passed`: of a spec with zero experts.
+inline bool route(const RoutingSpec& spec, const RoutingRow& row, std::span<std::int32_t> ids, std::span<float> weights,
+                  float* passed = nullptr) {
   static ThreadPool pool(1);
   Stream stream(pool);
   constexpr std::int32_t kLayer = 3;
@@ -33,6 +33,7 @@ inline bool route(const RoutingSpec& spec, const RoutingRow& row, std::span<std:
   args.token_ids = &token_id;
   args.ids = ids.data();
   args.weights = weights.data();
+  args.passed = passed;
   args.layer = kLayer;
   args.bad_layer = &bad_layer;
   std::vector<std::byte> workspace(ref_ops().workspace(args, 1));

@@ -25,13 +25,14 @@ struct RoutingShape {
   std::int32_t scaled_experts = 0;  // weights are multiplied by RouteArgs::expert_scale
   float sum_floor = 0.0F;           // added to the sum that weights are divided by
   float jitter = 0.0F;  // sparse_mixer: logits further below the largest, relative to it, than twice this do not count
+  std::int32_t zero_experts = 0;  // of `experts`, the last: they take no place, what they weigh is told by `passed`
 };
 static_assert(kPlain<RoutingShape>);
 
 // ids and weights [tokens, top_k], best first, equal scores by the lower index. A place that no expert takes has an id
-// of -1 and a weight of 0: those beyond the experts there are, and fixed ids that are none. A row of logits that is not
-// finite has nothing else, and lowers bad_layer of its token to `layer`. A token whose id is -1 stands for none: it has
-// nothing else, whatever its logits are, and no mark.
+// of -1 and a weight of 0: those beyond the experts there are, fixed ids that are none, zero experts. A row of logits
+// that is not finite has nothing else, and lowers bad_layer of its token to `layer`. A token whose id is -1 stands for
+// none: it has nothing else, whatever its logits are, and no mark.
 struct RouteArgs {
   std::int32_t tokens;
   std::int32_t batch_invariant;  // else logits of many tokens may be added in another order than those of few
@@ -55,6 +56,7 @@ struct RouteArgs {
   std::uint32_t* counts;           // of row 0, [experts]
   const std::int32_t* count_rows;  // [tokens], with counts
   std::int64_t count_stride;       // counts from row to row
+  float* passed;                   // [tokens] with shape.zero_experts: the sum of weights of those that were chosen
 };
 static_assert(kPlain<RouteArgs>);
 inline constexpr std::int32_t kMostRouted = 1024;  // experts that a block of the router holds

@@ -153,6 +153,39 @@ TEST(MoeLayer, CountsChoicesByRow) {
   EXPECT_EQ(counts, wanted);
 }
 
+// The router has rows for them, the counts have none: those of the layer behind are left alone.
+TEST(MoeLayer, ZeroExpertsCountNowhere) {
+  constexpr std::int64_t kWithWeights = 20;
+  MoeLayer::Parts parts;
+  parts.routing = {.method = Routing::topk_softmax, .experts = kWithWeights, .top_k = 2};
+  parts.routing.zero_experts = 1;
+  parts.hidden = kHidden;
+  const std::vector<float> router(static_cast<std::size_t>((kWithWeights + 1) * kHidden));
+  std::vector<float> bias(kWithWeights + 1);
+  bias[4] = bias[20] = 100.0F;
+  parts.router = DeviceArray<float>::of(router);
+  parts.router_bias = DeviceArray<float>::of(bias);
+  parts.experts = PlacedExperts(std::make_unique<ScalingExperts>(kHidden));
+  parts.layer = 1;
+  parts.ops = &ref_ops();
+  const MoeLayer layer(std::move(parts));
+  const std::vector<float> x(3 * kHidden, 1.0F);
+  const std::vector<std::int32_t> rows{0, 0, 0};
+  std::vector<std::uint32_t> counts(3 * kWithWeights, 7);
+  const ExpertCounts sums{.rows = rows.data(), .counts = counts.data(), .row_stride = std::ssize(counts)};
+  ThreadPool pool(1);
+  Stream stream(pool);
+  std::vector<std::byte> workspace(layer.workspace_bytes(3, 1));
+  std::vector<float> out(x.size());
+  std::vector<float> passed(3);
+  layer.begin({stream, workspace}, 3, x.data(), nullptr, out.data(), nullptr, &sums, passed.data());
+  std::vector<std::uint32_t> wanted(counts.size(), 7);
+  wanted[kWithWeights + 4] += 3;
+  EXPECT_EQ(counts, wanted);
+  EXPECT_THAT(passed, Each(0.5F));
+  EXPECT_THAT(out, Each(0.5F * 5.0F));  // expert 4 multiplies by 5
+}
+
 // Whatever is in its row: it takes no expert, has no mark and counts nowhere.
 TEST(MoeLayer, ATokenOfNoIdTakesNoExpert) {
   const MoeLayer layer = make_layer(ref_ops());

@@ -73,6 +73,30 @@ TEST(Routing, FixedExpertsThatAreNoneStayEmpty) {
   EXPECT_NEAR(weights[0] + weights[3], 1.0F, 1e-6F);
 }
 
+// They take no place among the ids, and what they weigh, renormalized and scaled with the others, is told apart.
+TEST(Routing, ZeroExpertsPassWhatTheyWeigh) {
+  RoutingSpec spec{.method = Routing::softmax_bias_renorm, .experts = 2, .top_k = 3, .renormalize = false};
+  spec.zero_experts = 3;
+  std::vector<float> logits;
+  for (const float score : {0.1F, 0.2F, 0.4F, 0.05F, 0.25F}) logits.push_back(std::log(score));
+  std::vector<std::int32_t> ids(3);
+  std::vector<float> weights(3);
+  float passed = -1.0F;
+  ASSERT_TRUE(test::route(spec, {.logits = logits}, ids, weights, &passed));
+  EXPECT_THAT(ids, ElementsAre(-1, -1, 1));
+  EXPECT_THAT(weights, ElementsAre(0, 0, testing::FloatNear(0.2F, 1e-6F)));
+  EXPECT_NEAR(passed, 0.65F, 1e-6F);
+  spec.renormalize = true;
+  spec.factor = 2.0F;
+  const std::vector<float> bias{0, 0, -1, 0, 0};
+  ASSERT_TRUE(test::route(spec, {.logits = logits, .bias = bias}, ids, weights, &passed));
+  EXPECT_THAT(ids, ElementsAre(-1, 1, 0));
+  EXPECT_NEAR(passed, 2.0F * 0.25F / 0.55F, 1e-6F);
+  logits[1] = std::nanf("");
+  ASSERT_FALSE(test::route(spec, {.logits = logits}, ids, weights, &passed));
+  EXPECT_EQ(passed, 0.0F);
+}
+
 TEST(Routing, ValidateNamesTheMemberThatDoesNotFit) {
   const RoutingSpec good{.experts = 8, .top_k = 4, .groups = 4, .top_groups = 2};
   EXPECT_TRUE(validate(good).ok());
@@ -94,6 +118,8 @@ TEST(Routing, ValidateNamesTheMemberThatDoesNotFit) {
   EXPECT_EQ(member([](RoutingSpec& s) { s.groups = 16; }), "groups");
   EXPECT_EQ(member([](RoutingSpec& s) { s.top_groups = 5; }), "top_groups");
   EXPECT_EQ(member([](RoutingSpec& s) { s.top_groups = 0; }), "top_groups");
+  EXPECT_EQ(member([](RoutingSpec& s) { s.zero_experts = 1; }), "zero_experts");  // of no group
+  EXPECT_EQ(member([](RoutingSpec& s) { s.zero_experts = -1; }), "zero_experts");
   for (const float factor : {0.0F, -1.0F, std::numeric_limits<float>::infinity(), std::nanf("")}) {
     EXPECT_EQ(member([&](RoutingSpec& s) { s.factor = factor; }), "factor");
   }

@@ -151,6 +151,18 @@ void weigh(const RouteArgs& args, std::span<const float> logits, std::span<const
   for (std::size_t i = 0; i < taken_places(ids); ++i) weights[i] *= args.expert_scale[ids[i]];
 }
 
+// Takes zero experts out of the places that a token gives, and returns what they weigh.
+float take_zero_experts(const RoutingShape& shape, std::span<std::int32_t> ids, std::span<float> weights) {
+  float passed = 0.0F;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < shape.experts - shape.zero_experts) continue;
+    passed += weights[i];
+    ids[i] = -1;
+    weights[i] = 0.0F;
+  }
+  return passed;
+}
+
 bool stands_for_none(const RouteArgs& args, std::int64_t token) {
   return args.token_ids != nullptr && args.token_ids[token] < 0;
 }
@@ -166,6 +178,7 @@ bool route_token(const RouteArgs& args, std::int64_t token, std::span<float> scr
   if (none || !std::all_of(logits.begin(), logits.end(), [](float logit) { return std::isfinite(logit); })) {
     std::fill(ids.begin(), ids.end(), -1);
     std::fill(weights.begin(), weights.end(), 0.0F);
+    if (args.shape.zero_experts > 0) args.passed[token] = 0.0F;
     return none;
   }
   const std::span<float> scores = scratch.first(experts);
@@ -184,6 +197,7 @@ bool route_token(const RouteArgs& args, std::int64_t token, std::span<float> scr
     top_indices(choice, ids);
   }
   weigh(args, logits, scores, ids, weights);
+  if (args.shape.zero_experts > 0) args.passed[token] = take_zero_experts(args.shape, ids, weights);
   return true;
 }
 
