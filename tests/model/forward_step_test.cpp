@@ -64,10 +64,10 @@ class ModulesOnDevice final : public ModuleSource {
     MORACLE_ASSIGN(const CanonicalLinear linear, plan_.read_linear(plan_.index_of(spec.kv_b.path)));
     return read_latent(linear, spec.shape, pool_, *store_);
   }
-  Result<DeviceArray<float>> array(const std::string& module, std::int64_t rows, std::int64_t /*cols*/,
-                                   ArrayForm form) override {
+  Result<DeviceArray<float>> array(const std::string& module, std::int64_t rows, std::int64_t /*cols*/, ArrayForm form,
+                                   float factor) override {
     MORACLE_ASSIGN(std::vector<float> numbers, read_floats(*plan_.opened(plan_.index_of(module)).tensor));
-    bring_into(form, rows, numbers);
+    bring_into(form, rows, numbers, factor);
     return store_->add(std::span<const float>(numbers));
   }
   Result<Rope> rope(const RopeSpec& spec) override {

@@ -178,6 +178,21 @@ TEST(HostileFamilies, Configs) {
       {"step3p5-lists", "use_qk_norm", false, "tensor.unused", "model.layers.0.self_attn.k_norm.weight"},
       {"step3p5-lists", "share_expert_dim", 25, "tensor.shape", "model.layers.1.share_expert.gate_proj.weight"},
       {"step3p5-lists", "query_pre_attn_scalar", 64, "config.unsupported"},
+      {"longcat_flash", "num_layers", 3, "tensor.missing", "model.layers.2.input_layernorm.0.weight"},
+      {"longcat_flash", "num_layers", 1, "tensor.unused", "model.layers.1.input_layernorm.0.weight"},
+      {"longcat_flash", "num_layers", 0, "config.range"},
+      {"longcat_flash", "num_layers", nullptr, "tensor.missing", "model.layers.2.input_layernorm.0.weight"},
+      {"longcat_flash", "moe_topk", 6, "config.range"},
+      {"longcat_flash", "zero_expert_num", 3, "tensor.shape", "model.layers.0.mlp.router.classifier.weight"},
+      {"longcat_flash", "zero_expert_num", nullptr, "tensor.shape", "model.layers.0.mlp.router.classifier.weight"},
+      {"longcat_flash", "zero_expert_num", -1, "config.range"},
+      {"longcat_flash", "zero_expert_type", "copy", "config.unsupported"},
+      {"longcat_flash", "mla_scale_kv_lora", false, "config.unsupported"},
+      {"longcat_flash", "norm_topk_prob", true, "config.unsupported"},
+      {"longcat_flash", "router_bias", true, "config.unsupported"},
+      {"longcat_flash", "ngram_vocab_size_ratio", 78, "config.unsupported"},
+      {"longcat_flash", "q_lora_rank", nullptr, "config.unsupported"},
+      {"longcat_flash-saved", "qk_head_dim", 17, "config.unsupported"},
       {"kimi_linear", "mla_use_nope", false, "config.unsupported"},
       {"kimi_linear", "mla_use_output_gate", true, "config.unsupported"},
       {"kimi_linear", "linear_attn_config", Json::array(), "config.type"},
@@ -254,6 +269,20 @@ TEST(HostileFamilies, SharedExpertsAreExcludedUnderEitherName) {
   EXPECT_EQ(fused.plan().error.code, "") << fused.plan().error.message();
   EXPECT_EQ(forgotten.plan().error.where, "model.layers.1.mlp.shared_experts.up_proj.weight_packed")
       << forgotten.plan().error.message();
+}
+
+// A layer is two halves, which transformers counts as num_hidden_layers.
+TEST(HostileFamilies, HalvesAreCountedByEitherKey) {
+  Copy copy("longcat_flash-saved");
+  copy.config["num_hidden_layers"] = 7;
+  const Copy::Verdict both = copy.plan();
+  EXPECT_EQ(both.error.code, "") << both.error.message();
+  ASSERT_EQ(both.warnings.size(), 1U);
+  EXPECT_NE(both.warnings[0].find("/num_hidden_layers = 7 is not read"), std::string::npos) << both.warnings[0];
+  copy.config.erase("num_layers");
+  EXPECT_EQ(copy.plan().error.where, "/num_hidden_layers");
+  copy.config["num_hidden_layers"] = 2;
+  EXPECT_EQ(copy.plan().error.code, "");
 }
 
 // Draft heads are left out, but not in silence: a wrong number of layers looks the same.

@@ -57,6 +57,7 @@ const std::map<std::string, FamilyFixture>& families_held() {
       {"granitemoe_swa", {"granitemoe_swa"}},
       {"jamba", {"jamba"}},
       {"kimi_linear", {"kimi_linear"}},
+      {"longcat_flash", {"longcat_flash"}},
       {"mellum", {"mellum"}},
       {"mimo_v2_flash", {"mimo_v2_flash"}},
       {"mistral4", {"mistral4"}},

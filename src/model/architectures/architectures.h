@@ -33,6 +33,7 @@
   ROW(kLaguna)                     \
   ROW(kLfm2Moe)                    \
   ROW(kLlama4)                     \
+  ROW(kLongcatFlash)               \
   ROW(kMellum)                     \
   ROW(kMimoV2Flash)                \
   ROW(kMinimaxM2)                  \

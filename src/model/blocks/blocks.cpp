@@ -128,10 +128,28 @@ MoeFeedForward::LatentCall MoeFeedForward::lay_out_latent(BumpArena& arena, std:
   return call;
 }
 
+struct MoeFeedForward::LateCall {
+  float* passed = nullptr;      // [tokens], with zero experts
+  float* given = nullptr;       // [tokens, hidden], what those give
+  std::span<std::byte> rest{};  // of one part after the other
+};
+
+MoeFeedForward::LateCall MoeFeedForward::lay_out_late(BumpArena& arena, std::int64_t tokens, int threads) const {
+  LateCall call;
+  if (parts_.zero_experts) {
+    call.passed = arena.take<float>(count(tokens)).data();
+    call.given = arena.take<float>(count(tokens * parts_.hidden)).data();
+  }
+  call.rest =
+      arena.take<std::byte>(std::max(parts_.routed.workspace_bytes(tokens, threads), rest_bytes(tokens, threads)));
+  return call;
+}
+
 std::size_t MoeFeedForward::workspace_bytes(std::int64_t tokens, int threads) const {
-  if (parts_.latent) {
+  if (parts_.latent || parts_.late) {
     BumpArena counting = BumpArena::counting();
-    static_cast<void>(lay_out_latent(counting, tokens, threads));
+    if (parts_.latent) static_cast<void>(lay_out_latent(counting, tokens, threads));
+    if (parts_.late) static_cast<void>(lay_out_late(counting, tokens, threads));
     return counting.used() + BumpArena::kAlignment;
   }
   const std::size_t routed = parts_.routed.workspace_bytes(tokens, threads);
@@ -197,7 +215,26 @@ void MoeFeedForward::run_latent(const ForwardContext& context, const NormedInput
   context.ops.add(run, {.count = tokens * parts_.hidden, .x = call.shared, .sum = out});
 }
 
+void MoeFeedForward::run_late(const ForwardContext& context, const NormedInput& input, float* out) const {
+  const std::int64_t tokens = context.tokens;
+  BumpArena arena(context.workspace);
+  const LateCall call = lay_out_late(arena, tokens, context.threads());
+  ForwardContext rest = context;
+  rest.workspace = call.rest;
+  const RunContext run = rest.run_context(call.rest);
+  parts_.routed.begin(run, tokens, input, context.ids, context.late, context.clock, context.counts, call.passed);
+  context.enter(Phase::dense);
+  parts_.shared->run(rest, input.x, out);
+  context.enter(Phase::experts);
+  parts_.routed.finish(run, tokens, context.late);
+  if (!parts_.zero_experts) return;
+  context.ops.weigh(run,
+                    {.rows = tokens, .cols = parts_.hidden, .x = input.x, .weights = call.passed, .out = call.given});
+  context.ops.add(run, {.count = tokens * parts_.hidden, .x = call.given, .sum = context.late});
+}
+
 void MoeFeedForward::run(const ForwardContext& context, const NormedInput& input, float* out) const {
+  if (parts_.late) return run_late(context, input, out);
   if (parts_.apart) return run_apart(context, input, out);
   if (parts_.latent) return run_latent(context, input, out);
   parts_.routed.begin(context.run_context(context.workspace), context.tokens, input, context.ids, out, context.clock,

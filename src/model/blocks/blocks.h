@@ -76,6 +76,8 @@ class FeedForward {
   }
   // Its routed experts; null: it has none.
   [[nodiscard]] virtual MoeLayer* routed() { return nullptr; }
+  // Whether run() leaves a part of what it gives in ForwardContext::late, to be added behind the next layer.
+  [[nodiscard]] virtual bool late() const { return false; }
   // Tokens that could not be routed are marked in the status. What the input's norm adds may lie where `out` does.
   virtual void run(const ForwardContext& context, const NormedInput& input, float* out) const = 0;
 };
@@ -120,6 +122,8 @@ class MoeFeedForward final : public FeedForward {
     float shared_mean = 1.0F;                     // what the sum with the shared expert is multiplied by
     std::optional<Apart> apart{};                 // with `shared`
     std::optional<Latent> latent{};
+    bool late = false;          // with `shared`: as of MoeSpec
+    bool zero_experts = false;  // with `late`
   };
   explicit MoeFeedForward(Parts parts) : parts_(std::move(parts)) {}
   [[nodiscard]] std::size_t bytes() const override;
@@ -128,6 +132,7 @@ class MoeFeedForward final : public FeedForward {
     return parts_.routed.call_bytes(of, tokens);
   }
   [[nodiscard]] MoeLayer* routed() override { return &parts_.routed; }
+  [[nodiscard]] bool late() const override { return parts_.late; }
   void run(const ForwardContext& context, const NormedInput& input, float* out) const override;
 
  private:
@@ -138,6 +143,9 @@ class MoeFeedForward final : public FeedForward {
   struct LatentCall;
   [[nodiscard]] LatentCall lay_out_latent(BumpArena& arena, std::int64_t tokens, int threads) const;
   void run_latent(const ForwardContext& context, const NormedInput& input, float* out) const;
+  struct LateCall;
+  [[nodiscard]] LateCall lay_out_late(BumpArena& arena, std::int64_t tokens, int threads) const;
+  void run_late(const ForwardContext& context, const NormedInput& input, float* out) const;
 
   Parts parts_;
 };

@@ -40,6 +40,7 @@ struct ForwardContext {
   BatchState state{};
   std::span<const RopeTable> ropes{};    // of every token of the batch
   std::int32_t* selected = nullptr;      // [tokens, Mixer::selected()], where a layer chooses positions
+  float* late = nullptr;                 // [tokens, hidden], where a layer has what is added behind the next one
   const DeviceStatus* status = nullptr;  // null: nobody asks
   PhaseClock* clock = nullptr;           // the same
   const ExpertCounts* counts = nullptr;  // the same

@@ -20,6 +20,7 @@ struct TransformerLayer {
   bool parallel = false;        // the feed-forward reads what the mixer read
   DeviceArray<float> scalar{};  // [1] or empty: the residual stream is multiplied by it behind the layer
 
+  [[nodiscard]] bool late() const { return feed_forward != nullptr && feed_forward->late(); }
   [[nodiscard]] LayerState state(const Ops& ops) const { return mixer != nullptr ? mixer->state(ops) : LayerState{}; }
 };
 

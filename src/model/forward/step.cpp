@@ -12,6 +12,7 @@ struct ForwardStep::Buffers {
   float* hidden = nullptr;             // [tokens, hidden], the residual stream
   float* normed = nullptr;             // [tokens, hidden]
   float* added = nullptr;              // [tokens, hidden]
+  float* late = nullptr;               // the same, where a feed-forward is late
   std::span<std::int32_t> selected{};  // [tokens, positions that layers choose]
   std::span<std::byte> rest{};         // of one block after the other
 };
@@ -62,6 +63,12 @@ class ForwardStep::ResidualStream {
                          {.count = size(), .factor = parts_.multipliers.residual, .x = buffers_.added});
     }
     waits_ = true;
+  }
+
+  // Adds what the feed-forward of the layer before has left.
+  void add_late() {
+    join();
+    context_.ops.add(context_.run_context({}), {.count = size(), .x = buffers_.late, .sum = buffers_.hidden});
   }
 
   void multiply(const float* by) {
@@ -118,9 +125,12 @@ ForwardStep::Buffers ForwardStep::lay_out(BumpArena& arena, std::int64_t tokens,
                 .sin = sin};
   }
   std::int64_t selected = 0;
+  bool late = false;
   for (const TransformerLayer& layer : parts_.layers) {
     if (layer.mixer != nullptr) selected = std::max(selected, layer.mixer->selected());
+    late = late || layer.late();
   }
+  buffers.late = arena.take<float>(late ? floats : 0).data();
   buffers.selected = arena.take<std::int32_t>(count(tokens * selected));
   buffers.rest = arena.take<std::byte>(block_workspace(tokens));
   return buffers;
@@ -181,6 +191,7 @@ void ForwardStep::enqueue(Stream& stream, const StepCall& call) {
                                .state = call.state,
                                .ropes = ropes_,
                                .selected = buffers.selected.data(),
+                               .late = buffers.late,
                                .status = &status,
                                .clock = call.clock,
                                .counts = call.counts};
@@ -250,6 +261,7 @@ void ForwardStep::make_ropes(const ForwardContext& context, const std::int32_t* 
 // adds to the residual stream waits in buffers.added, and is added by the norm behind it where that can.
 void ForwardStep::run_layers(const ForwardContext& context, const Buffers& buffers) const {
   ResidualStream stream(context, buffers, parts_);
+  bool late = false;  // the layer before has left something
   for (const TransformerLayer& layer : parts_.layers) {
     const float* x = nullptr;
     if (layer.mixer != nullptr) {
@@ -264,6 +276,8 @@ void ForwardStep::run_layers(const ForwardContext& context, const Buffers& buffe
       layer.feed_forward->run(context, input, buffers.added);
       stream.give(layer.feed_forward_norm);
     }
+    if (late) stream.add_late();
+    late = layer.late();
     if (layer.scalar.size != 0) stream.multiply(layer.scalar.data);
   }
   context.enter(Phase::norms);

@@ -33,7 +33,7 @@ class Builder {
                   const std::vector<std::int64_t>& shape, ArrayForm form, DeviceArray<float>& part) {
     std::int64_t cols = 1;
     for (const std::int64_t dim : std::span(shape).subspan(1)) cols *= dim;
-    MORACLE_ASSIGN(part, source_.array(module, shape.front(), cols, form));
+    MORACLE_ASSIGN(part, source_.array(module, shape.front(), cols, form, 1.0F));
     return Ok{};
   }
   Result<> absorbed(const LatentAttentionSpec& spec, LatentProjection& part, std::int64_t /*out*/) {
@@ -47,7 +47,7 @@ class Builder {
     return Ok{};
   }
   Result<> correction_bias(const MoeSpec& spec, DeviceArray<float>& part) {
-    MORACLE_ASSIGN(part, source_.array(spec.correction_bias.front(), spec.routing.experts, 1, ArrayForm::stored));
+    MORACLE_ASSIGN(part, source_.array(spec.correction_bias.front(), spec.routing.rows(), 1, ArrayForm::stored, 1.0F));
     return Ok{};
   }
   Result<> experts(const MoeSpec& spec, PlacedExperts& part) {
@@ -75,7 +75,7 @@ class Builder {
       MORACLE_ASSIGN(built.feed_forward_norm, norm(layer.feed_forward_norm));
       built.parallel = layer.parallel;
       if (!layer.scalar.empty()) {
-        MORACLE_ASSIGN(built.scalar, source_.array(layer.scalar, 1, 1, ArrayForm::stored));
+        MORACLE_ASSIGN(built.scalar, source_.array(layer.scalar, 1, 1, ArrayForm::stored, 1.0F));
       }
       parts.layers.push_back(std::move(built));
     }
@@ -107,9 +107,9 @@ class Builder {
     Norm norm{.eps = spec.eps, .centred = spec.centred};
     if (!spec.exists()) return norm;
     const ArrayForm form = spec.one_plus ? ArrayForm::one_plus : ArrayForm::stored;
-    MORACLE_ASSIGN(norm.weight, source_.array(spec.path, spec.size, 1, form));
+    MORACLE_ASSIGN(norm.weight, source_.array(spec.path, spec.size, 1, form, spec.factor));
     if (spec.bias) {
-      MORACLE_ASSIGN(norm.bias, source_.array(spec.path + ".bias", spec.size, 1, ArrayForm::stored));
+      MORACLE_ASSIGN(norm.bias, source_.array(spec.path + ".bias", spec.size, 1, ArrayForm::stored, 1.0F));
     }
     return norm;
   }
@@ -180,6 +180,8 @@ class Builder {
     if (spec.shared) block.shared_mean = spec.shared->mean;
     if (spec.apart) block.apart = made.apart;
     if (spec.latent) block.latent.emplace(std::move(made.latent));
+    block.late = spec.late;
+    block.zero_experts = spec.routing.zero_experts > 0;
     return std::unique_ptr<FeedForward>(std::make_unique<MoeFeedForward>(std::move(block)));
   }
 

@@ -15,8 +15,8 @@ namespace moracle {
 class ModuleSource {
  public:
   struct Router {
-    DeviceArray<float> weight{};  // [experts, hidden]
-    DeviceArray<float> bias{};    // [experts] or empty
+    DeviceArray<float> weight{};  // [rows, hidden]
+    DeviceArray<float> bias{};    // [rows] or empty
   };
 
   virtual ~ModuleSource() = default;
@@ -26,9 +26,9 @@ class ModuleSource {
   virtual Result<PlacedExperts> experts(const MoeSpec& spec) = 0;
   virtual Result<Router> router(const MoeSpec& spec) = 0;
   virtual Result<LatentProjection> latent(const LatentAttentionSpec& spec) = 0;
-  // A tensor [rows, cols] that is read whole.
+  // A tensor [rows, cols] that is read whole, brought into a form and multiplied.
   virtual Result<DeviceArray<float>> array(const std::string& module, std::int64_t rows, std::int64_t cols,
-                                           ArrayForm form) = 0;
+                                           ArrayForm form, float factor) = 0;
   // What the config tells.
   virtual Result<Rope> rope(const RopeSpec& spec) = 0;
 };

@@ -128,11 +128,11 @@ class PackedModules final : public ModuleSource {
     return projection;
   }
 
-  Result<DeviceArray<float>> array(const std::string& module, std::int64_t rows, std::int64_t /*cols*/,
-                                   ArrayForm form) override {
+  Result<DeviceArray<float>> array(const std::string& module, std::int64_t rows, std::int64_t /*cols*/, ArrayForm form,
+                                   float factor) override {
     const std::size_t index = plan_.index_of(module);
     MORACLE_ASSIGN(std::vector<float> numbers, read_floats(*plan_.opened(index).tensor));
-    bring_into(form, rows, numbers);
+    bring_into(form, rows, numbers, factor);
     MORACLE_ASSIGN(const DeviceArray<float> array, store_of(index).add(std::span<const float>(numbers)));
     MORACLE_TRY(advance(index));
     return array;

@@ -177,13 +177,14 @@ class LaidOutModules final : public ModuleSource {
 
   Result<Router> router(const MoeSpec& spec) override {
     const StoredLinear& stored = plan_.opened(plan_.index_of(spec.router.front())).linear;
-    return Router{.weight = {.size = spec.routing.experts * spec.hidden()},
+    return Router{.weight = {.size = spec.routing.rows() * spec.hidden()},
                   .bias = {.size = stored.bias ? stored.spec.rows : 0}};
   }
 
   Result<LatentProjection> latent(const LatentAttentionSpec& spec) override { return lay_out_latent(spec.shape); }
 
-  Result<DeviceArray<float>> array(const std::string&, std::int64_t rows, std::int64_t cols, ArrayForm) override {
+  Result<DeviceArray<float>> array(const std::string&, std::int64_t rows, std::int64_t cols, ArrayForm,
+                                   float) override {
     return DeviceArray<float>{.size = rows * cols};
   }
 

@@ -106,7 +106,7 @@ class Planner {
   Result<> correction_bias(const MoeSpec& spec, const DeviceArray<float>& /*part*/) {
     const std::string& name = first_stored(spec.correction_bias);
     const TensorView* const stored = claims_.find(name);
-    std::vector<std::int64_t> shape{spec.routing.experts};
+    std::vector<std::int64_t> shape{spec.routing.rows()};
     if (stored != nullptr && stored->shape.size() == 2) shape.insert(shape.begin(), 1);  // one group's
     return tensor(spec.correction_bias.front(), name, "router", shape);
   }
@@ -364,7 +364,7 @@ class Planner {
     }
     ModuleRef ref;
     ref.path = path;
-    ref.out = spec.routing.experts;
+    ref.out = spec.routing.rows();
     ref.in = spec.hidden();
     OpenedModule opened;
     std::string excluded_by = exclusion(ref);

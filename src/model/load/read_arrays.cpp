@@ -78,9 +78,7 @@ void transpose(const float* from, std::int64_t rows, std::int64_t cols, float* t
   }
 }
 
-}  // namespace
-
-void bring_into(ArrayForm form, std::int64_t rows, std::vector<float>& numbers) {
+void reshape(ArrayForm form, std::int64_t rows, std::vector<float>& numbers) {
   switch (form) {
     case ArrayForm::stored:
       return;
@@ -99,6 +97,14 @@ void bring_into(ArrayForm form, std::int64_t rows, std::vector<float>& numbers) 
       numbers = std::move(columns);
       return;
   }
+}
+
+}  // namespace
+
+void bring_into(ArrayForm form, std::int64_t rows, std::vector<float>& numbers, float factor) {
+  reshape(form, rows, numbers);
+  if (factor == 1.0F) return;
+  for (float& number : numbers) number *= factor;
 }
 
 Embedding lay_out_embedding(const MatrixSpec& spec) {

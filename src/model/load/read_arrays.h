@@ -20,8 +20,8 @@ enum class ArrayForm : std::uint8_t {
   transposed,   // [cols, rows] of [rows, cols]
   over_root,    // w / sqrt(rows)
 };
-// `rows` is read where the form needs it.
-void bring_into(ArrayForm form, std::int64_t rows, std::vector<float>& numbers);
+// `rows` is read where the form needs it; `factor` is what all are multiplied by at last.
+void bring_into(ArrayForm form, std::int64_t rows, std::vector<float>& numbers, float factor = 1.0F);
 
 // Sizes without numbers.
 [[nodiscard]] Embedding lay_out_embedding(const MatrixSpec& spec);

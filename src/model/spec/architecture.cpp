@@ -27,6 +27,7 @@ constexpr std::array kMissing{
     Missing{"deepseek_v4", "hyper-connections, attention to compressed positions, routing by token ids"},
     Missing{"glm5_next_text", "hyper-connections, an indexer of pooled keys"},
     Missing{"glm5_next", "hyper-connections, an indexer of pooled keys"},
+    Missing{"longcat_flash_ngram", "an embedding of n-grams"},
     Missing{"hy_v4", "hyper-connections, gated attention with sinks"},
     Missing{"minimax_m3_vl_text", "an indexer of blocks for grouped queries"},
     Missing{"minimax_m3_vl", "an indexer of blocks for grouped queries"},
@@ -165,11 +166,22 @@ Result<RopeSpec> rope_of(const Architecture& row, const ModelConfig& config, con
   return rope;
 }
 
+// Where a layer lies, and what the names of its parts end with.
+struct LayerNames {
+  std::string path{};
+  std::string end{};
+
+  LayerNames(const Architecture& row, const std::string& root, std::size_t layer)
+      : path(root + "layers." + std::to_string(row.halves ? layer / 2 : layer)),
+        end(row.halves ? "." + std::to_string(layer % 2) : "") {}
+  [[nodiscard]] std::string of(std::string_view part) const { return path + std::string(part) + end; }
+};
+
 // The norms that the row names, below the layer's path.
-void set_norms(const Architecture& row, const CommonConfig& common, LayerSpec& layer) {
+void set_norms(const Architecture& row, const CommonConfig& common, const LayerNames& names, LayerSpec& layer) {
   const auto norm = [&](std::string_view name) {
     if (name.empty()) return NormSpec{};
-    NormSpec spec = norm_spec(layer.path + std::string(name), common.hidden, common.norm_eps);
+    NormSpec spec = norm_spec(names.of(name), common.hidden, common.norm_eps);
     spec.one_plus = row.zero_centred_norms;
     spec.centred = spec.bias = row.norms.centred;
     return spec;
@@ -250,14 +262,14 @@ Result<ModelSpec> describe(const Architecture& row, const ModelConfig& config, c
   if (row.draft_layers) spec.ignored.layers = root + "layers.";
   if (!row.ignored.empty()) spec.ignored.suffixes.emplace_back(row.ignored);
   for (std::size_t l = 0; l < static_cast<std::size_t>(s.common.layers); ++l) {
-    const std::string path = root + "layers." + std::to_string(l);
-    LayerSpec layer{.path = path};
-    set_norms(row, s.common, layer);
+    const LayerNames names(row, root, l);
+    LayerSpec layer{.path = names.path};
+    set_norms(row, s.common, names, layer);
     std::optional<std::size_t> rope;
     if (has_rope(row, s, l)) {
       MORACLE_ASSIGN(rope, add_rope_of(row, config, s, l, spec));
     }
-    const std::string mixer = path + std::string(row.mixer);
+    const std::string mixer = names.of(row.mixer);
     if (row.latent) {
       LatentAttentionSpec attention = latent_attention(s, mixer, row.mixer_out);
       attention.rope = rope;
@@ -271,10 +283,9 @@ Result<ModelSpec> describe(const Architecture& row, const ModelConfig& config, c
       layer.mixer = std::move(attention);
     }
     if (s.dense[l]) {
-      layer.feed_forward =
-          dense_spec(path + std::string(row.dense.path), s.common.hidden, s.dense_intermediate, s.activation);
+      layer.feed_forward = dense_spec(names.of(row.dense.path), s.common.hidden, s.dense_intermediate, s.activation);
     } else {
-      layer.feed_forward = moe_spec(row, s, path, claims);
+      layer.feed_forward = moe_spec(row, s, names.path, claims);
     }
     spec.layers.push_back(std::move(layer));
   }

@@ -214,6 +214,7 @@ struct Architecture {
   SharedRow shared{};
   DenseRow dense{};
   std::array<Demand, 16> demands{};
+  bool halves = false;         // two layers have one path, and their parts but mixtures end with ".0" and ".1" below it
   bool draft_layers = false;   // layers beyond the config's number are draft heads
   std::string_view ignored{};  // suffix of tensors that only training reads
   // Changes the spec that the row has made.

@@ -71,7 +71,7 @@ Result<CommonConfig> read_common(const Architecture& row, const ModelConfig& con
   if (spelled) common.kv_heads = defaults.kv_heads;
   if (row.count_layers != nullptr) {
     MORACLE_ASSIGN(const std::int64_t layers, row.count_layers(config));
-    if (layers != common.layers) config.warn_unread("num_hidden_layers", "the kinds of layers are counted");
+    if (layers != common.layers) config.warn_unread("num_hidden_layers", "other keys count the layers");
     common.layers = layers;
   }
   return common;

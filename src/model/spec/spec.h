@@ -43,6 +43,7 @@ struct NormSpec {
   std::int64_t size = 0;
   float eps = 1e-6F;
   bool one_plus = false;  // y = (1 + w) x / rms instead of w x / rms
+  float factor = 1.0F;    // y is multiplied by it; of a layer norm: 1
   bool centred = false;   // of x less its mean: a layer norm
   bool bias = false;      // of a layer norm: "<path>.bias" is added
 
@@ -181,15 +182,17 @@ struct LatentExpertsSpec {
 };
 
 struct MoeSpec {
-  // Where the router may be stored, "<path>.weight" [experts, hidden]: the first that exists is taken.
+  // Where the router may be stored, "<path>.weight" [routing.rows(), hidden]: the first that exists is taken.
   std::vector<std::string> router{};
-  std::vector<std::string> correction_bias{};  // tensors [experts]; empty: the method has none
+  std::vector<std::string> correction_bias{};  // tensors [routing.rows()]; empty: the method has none
   RoutingSpec routing{};
   ExpertsRef experts{};
   ActivationSpec activation{};
   std::optional<SharedExpertSpec> shared{};
   std::optional<ApartSpec> apart{};  // with `shared`
   std::optional<LatentExpertsSpec> latent{};
+  // With `shared`, which alone is what the layer gives: what experts give is added behind the next layer.
+  bool late = false;
   bool bias = false;  // of router and experts: must be stored; those that are stored unasked are used as well
 
   // Of what the router reads.
@@ -201,7 +204,7 @@ using FeedForwardSpec = std::variant<DenseSpec, MoeSpec, AbsentSpec>;
 // h += mixer_norm(mixer(input_norm(h))), then h += feed_forward_norm(feed_forward(post_norm(h))). Norms that do not
 // exist leave what they are of. Parallel: both parts read input_norm(h), and there is no post_norm.
 struct LayerSpec {
-  std::string path{};  // "model.layers.0"
+  std::string path{};  // "model.layers.0"; of both halves (Architecture::halves)
   NormSpec input_norm{};
   MixerSpec mixer{};
   NormSpec mixer_norm{};

@@ -17,7 +17,7 @@ struct Member {
 };
 
 constexpr std::array kMembers{
-    Member{"layers", {"num_hidden_layers"}},
+    Member{"layers", {"num_hidden_layers", "num_layers"}},
     Member{"hidden", {"hidden_size"}},
     Member{"vocabulary", {"vocab_size"}},
     Member{"max_positions", {"max_position_embeddings", "max_seq_len"}},
@@ -50,12 +50,13 @@ constexpr std::array kMembers{
     Member{"state_groups", {"mamba_n_groups"}},
     Member{"states", {"mamba_d_state"}},
     Member{"experts", {"num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"}},
-    Member{"top_k", {"num_experts_per_tok", "experts_per_token", "moe_top_k"}},
+    Member{"top_k", {"num_experts_per_tok", "experts_per_token", "moe_top_k", "moe_topk"}},
+    Member{"zero_experts", {"zero_expert_num"}},
     Member{"groups", {"n_group"}},
     Member{"top_groups", {"topk_group"}},
     Member{"factor", {"routed_scaling_factor", "moe_router_scaling_factor"}},
-    Member{"intermediate", {"intermediate_size", "moe_intermediate_size"}},
-    Member{"expert_intermediate", {"moe_intermediate_size", "intermediate_size"}},
+    Member{"intermediate", {"intermediate_size", "moe_intermediate_size", "ffn_hidden_size"}},
+    Member{"expert_intermediate", {"moe_intermediate_size", "intermediate_size", "expert_ffn_hidden_size"}},
     Member{"limit", {"swiglu_limit", "swiglu_limits", "swiglu_limits_shared"}},
     Member{"alpha", {"swiglu_alpha"}},
 };
@@ -75,6 +76,7 @@ Result<> require_positive(float value, std::string_view member) {
 }
 
 Result<> validate(const NormSpec& spec) {
+  MORACLE_TRY(require_positive(spec.factor, "factor"));
   return require_positive(spec.eps, "eps");
 }
 
@@ -190,6 +192,9 @@ Result<> validate(const MoeSpec& spec) {
   MORACLE_TRY(validate(spec.routing));
   MORACLE_TRY(require_within(spec.routing.experts, kMaxExperts, "experts"));
   MORACLE_TRY(require_within(spec.routing.top_k, kMaxTopK, "top_k"));
+  MORACLE_TRY(require(spec.routing.zero_experts <= kMaxExperts && (spec.routing.zero_experts == 0 || spec.late),
+                      "zero_experts", fmt::format("up to {}, of a mixture that gives late", kMaxExperts),
+                      std::to_string(spec.routing.zero_experts)));
   MORACLE_TRY(require_within(spec.experts.intermediate, kMaxIntermediate, "expert_intermediate"));
   MORACLE_TRY(validate(spec.activation));
   return spec.shared ? validate(spec.shared->mlp) : Result<>(Ok{});
@@ -217,7 +222,8 @@ Result<> validate(const ModelSpec& spec) {
   MORACLE_TRY(require_positive(spec.multipliers.head, "logit_scale"));
   for (const RopeSpec& rope : spec.ropes) MORACLE_TRY(validate(rope));
   for (const LayerSpec& layer : spec.layers) MORACLE_TRY(validate(layer, spec));
-  return Ok{};
+  const auto* const last = std::get_if<MoeSpec>(&spec.layers.back().feed_forward);
+  return require(last == nullptr || !last->late, "layers", "a layer behind one that gives late", "none");
 }
 
 // The error of a member, told of the key that it was read from.

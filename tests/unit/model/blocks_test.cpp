@@ -26,13 +26,17 @@ class IdentityExperts final : public PackedExperts {
   [[nodiscard]] std::size_t workspace_bytes(std::int64_t, std::int64_t, int) const override { return 64; }
   void run(const RunContext&, const ExpertsInput& input, const Activations& out) const override {
     for (std::int64_t t = 0; t < input.tokens; ++t) {
-      const float weight = input.ids[t] < 0 ? 0.0F : input.weights[t];
+      float weight = 0.0F;
+      for (std::int64_t k = t * input.top_k; k < (t + 1) * input.top_k; ++k) {
+        if (input.ids[k] >= 0) weight += input.weights[k];
+      }
       for (std::int64_t i = 0; i < kHidden; ++i) out.f32()[t * kHidden + i] = weight * input.x.f32()[t * kHidden + i];
     }
   }
 };
 
-enum class Shared : std::uint8_t { none, plain, gated };
+// Late: the routed experts, with a zero expert among them, give beside.
+enum class Shared : std::uint8_t { none, plain, gated, late };
 
 struct Fixture {
   explicit Fixture(Shared kind) {
@@ -48,6 +52,13 @@ struct Fixture {
     routed.router = DeviceArray<float>::of(router);
     routed.experts = PlacedExperts(std::make_unique<IdentityExperts>());
     routed.ops = &ref_ops();
+    if (kind == Shared::late) {
+      routed.routing = {.method = Routing::topk_sigmoid, .experts = 3, .top_k = 2};
+      routed.routing.zero_experts = 1;
+      router.resize(4 * kHidden);
+      routed.router = DeviceArray<float>::of(router);
+      routed.router_bias = DeviceArray<float>::of(late_bias);
+    }
     MoeFeedForward::Parts parts{.routed = MoeLayer(std::move(routed)), .hidden = kHidden};
     if (kind != Shared::none) {
       parts.shared.emplace(DenseMlp::Parts{.gate = make(kWidth, kHidden, gate),
@@ -55,6 +66,7 @@ struct Fixture {
                                            .down = make(kHidden, kWidth, down),
                                            .intermediate = kWidth});
     }
+    parts.late = parts.zero_experts = kind == Shared::late;
     if (kind == Shared::gated) parts.shared_gate = make(1, kHidden, shared_gate);
     block.emplace(std::move(parts));
   }
@@ -73,6 +85,8 @@ struct Fixture {
   }
 
   std::vector<float> router = std::vector<float>(3 * kHidden);  // every score is a half
+  std::vector<float> late_bias{-5.0F, 0.0F, -5.0F,
+                               std::log(3.0F)};  // one half of the second, three quarters of the last
   const DenseLinear* gate = nullptr;
   const DenseLinear* up = nullptr;
   const DenseLinear* down = nullptr;
@@ -83,6 +97,7 @@ struct Fixture {
 struct Ran {
   std::vector<std::int32_t> bad_layer;  // of each token
   std::vector<float> out;
+  std::vector<float> late;
 };
 
 Ran run(const MoeFeedForward& block, const std::vector<float>& x, int threads) {
@@ -91,10 +106,15 @@ Ran run(const MoeFeedForward& block, const std::vector<float>& x, int threads) {
   std::vector<std::byte> workspace(block.workspace_bytes(tokens, threads));
   Stream stream(pool);
   Ran ran{.bad_layer = std::vector(static_cast<std::size_t>(tokens), DeviceStatus::kRouted),
-          .out = std::vector<float>(x.size(), -1.0F)};
+          .out = std::vector<float>(x.size(), -1.0F),
+          .late = std::vector<float>(x.size(), -1.0F)};
   const DeviceStatus status{.bad_layer = ran.bad_layer.data()};
-  const ForwardContext context{
-      .stream = stream, .ops = ref_ops(), .workspace = workspace, .tokens = tokens, .status = &status};
+  const ForwardContext context{.stream = stream,
+                               .ops = ref_ops(),
+                               .workspace = workspace,
+                               .tokens = tokens,
+                               .late = ran.late.data(),
+                               .status = &status};
   block.run(context, x.data(), ran.out.data());
   return ran;
 }
@@ -120,6 +140,26 @@ TEST(MoeFeedForward, AddsTheSharedExpert) {
         const std::vector<double> want = fixture.expect({row, row + kHidden});
         const auto* const got = two.out.data() + (row - x.begin());
         for (std::size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(static_cast<double>(got[i]), want[i], 2e-6);
+      }
+    }
+  }
+}
+
+// A half of the input by an expert, three quarters by a zero expert; the dense part alone is what the block gives.
+TEST(MoeFeedForward, LeavesWhatIsLateBeside) {
+  const Fixture fixture(Shared::late);
+  EXPECT_TRUE(fixture.block->late());
+  for (const std::int64_t count : {1, 9}) {
+    const std::vector<float> x = tokens(count);
+    const Ran two = run(*fixture.block, x, 2);
+    EXPECT_EQ(two.out, run(*fixture.block, x, 1).out);
+    for (std::size_t at = 0; at < x.size(); at += kHidden) {
+      const auto* const row = x.data() + at;
+      const std::vector<double> with_input = fixture.expect({row, row + kHidden});
+      for (std::size_t i = 0; i < kHidden; ++i) {
+        const auto input = static_cast<double>(row[i]);
+        ASSERT_NEAR(static_cast<double>(two.out[at + i]), with_input[i] - input, 2e-6);
+        ASSERT_NEAR(static_cast<double>(two.late[at + i]), 1.25 * input, 2e-6);
       }
     }
   }

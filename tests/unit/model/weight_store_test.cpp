@@ -139,6 +139,9 @@ TEST(ReadArrays, Forms) {
   EXPECT_EQ(brought(ArrayForm::one_plus), (std::vector<float>{1, 2, 3, 4, 5, 6}));
   EXPECT_EQ(brought(ArrayForm::exponential)[1], std::exp(1.0F));
   EXPECT_EQ(brought(ArrayForm::transposed), (std::vector<float>{0, 3, 1, 4, 2, 5}));
+  std::vector<float> multiplied = stored;
+  bring_into(ArrayForm::one_plus, 2, multiplied, 3.0F);
+  EXPECT_EQ(multiplied, (std::vector<float>{3, 6, 9, 12, 15, 18}));
 }
 
 }  // namespace
