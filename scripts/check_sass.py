@@ -1,6 +1,6 @@
 """The machine code of scripts/check-cuda: check_sass.py CUOBJDUMP OBJECT.
 
-Each kernel must keep:
+Each kernel must keep, in the machine code of every architecture:
   - no instruction loads or stores local memory;
   - a multiprocessor has registers for all threads of __launch_bounds__; no instruction names one beyond its thread's;
   - warpgroups that trade registers (setmaxnreg) ask for no more than the block began with;
@@ -15,7 +15,7 @@ import re
 import subprocess
 import sys
 
-# Of a multiprocessor of compute capability 9.0: its quarters have a fourth of warps and registers each, and a thread's
+# Of a multiprocessor: its quarters have a fourth of warps and registers each, and a thread's
 # registers come in steps of 8.
 REGISTERS, REGISTER_STEP, GROUP_THREADS = 65536, 8, 4 * 32
 
@@ -25,6 +25,7 @@ ENUMS = {
     "InputKind": "kernels/args/matrix.h",
     "Operand": "kernels/cuda/common/tile_layout.h",
     "Epilogue": "kernels/cuda/sm90/prefill/launch.cuh",
+    "Reach": "kernels/cuda/portable/linear/tiles.cuh",
 }
 WARPGROUP_PRODUCTS = {  # by Operand
     "bf16": "HGMMA.64x*x16.F32.BF16",
@@ -32,7 +33,8 @@ WARPGROUP_PRODUCTS = {  # by Operand
     "e4m3": "QGMMA.64x*x32.F32.E4M3.E4M3",
 }
 WARP_PRODUCT = "HMMA.16816.F32.BF16"
-WARP_KERNELS = ("gemm", "multiply_tiles", "attend_sections", "attend_tiles", "attend_latents")
+WARP_KERNELS = ("gemm", "multiply_tiles", "attend_sections", "attend_splits", "attend_tiles",
+                "attend_latents", "multiply_expert_tiles")
 GROUP_KERNELS = {  # of bf16: further instructions
     "multiply_products": ("UTMALDG.*", "USETMAXREG.DEALLOC*", "USETMAXREG.TRY_ALLOC*"),
     "attend_products": ("LDGSTS.*", "USETMAXREG.DEALLOC*", "USETMAXREG.TRY_ALLOC*"),
@@ -107,9 +109,11 @@ def readable(name, enums):
     return re.sub(r"moracle::|cuda::|\(anonymous namespace\)::|^void ", "", name)
 
 
-def promise_of(name):
+def promise_of(name, architecture):
     """All products, and further instructions that there are. Kernels not named here have no product."""
     kernel = re.match(r"\w+", name)[0]
+    if (reach := re.search(r"Reach::(\w+)", name)) and (reach[1] == "sm90") != (architecture == "sm_90a"):
+        return None, ()
     if kernel == "grouped_gemm":
         operand = re.search(r"Operand::(\w+)", name)[1]
         return WARPGROUP_PRODUCTS[operand], ("UTMALDG.*", "USETMAXREG.DEALLOC*", "USETMAXREG.TRY_ALLOC*")
@@ -160,24 +164,35 @@ def output_of(*command):
         sys.exit(f"check_sass: {' '.join(command)}: {last.strip()}")
 
 
-def main(cuobjdump, file):
+def check(cuobjdump, file, architecture, enums):
     kernels = collections.defaultdict(Kernel)
-    read_resources(output_of(cuobjdump, "-elf", file), kernels)
-    read_code(output_of(cuobjdump, "-sass", file), kernels)
-    enums = {name: read_enum(name, (SOURCES / path).read_text()) for name, path in ENUMS.items()}
+    read_resources(output_of(cuobjdump, "-elf", "-arch", architecture, file), kernels)
+    read_code(output_of(cuobjdump, "-sass", "-arch", architecture, file), kernels)
     names = subprocess.run(["c++filt"], input="\n".join(kernels), stdout=subprocess.PIPE, text=True, check=True).stdout
     faults = [] if kernels else [f"{file}: no kernel"]
     products = collections.Counter()
     for kernel, name in zip(kernels.values(), (readable(name, enums) for name in names.splitlines())):
-        faults += [f"{name}: {fault}" for fault in faults_of(kernel, *promise_of(name))]
+        faults += [f"{name}: {fault}" for fault in faults_of(kernel, *promise_of(name, architecture))]
         products.update({opcode.split(".")[0] for opcode in kernel.opcodes if is_product(opcode)})
-    print("\n".join(f"check_sass: {fault}" for fault in faults), end="\n" if faults else "", file=sys.stderr)
+    print("\n".join(f"check_sass: {architecture}: {fault}" for fault in faults), end="\n" if faults else "",
+          file=sys.stderr)
     if not faults:
         instructions = sum(kernel.opcodes.total() for kernel in kernels.values())
         counts = ", ".join(f"{product} in {count}" for product, count in sorted(products.items()))
-        print(f"check_sass: {len(kernels)} kernels of {instructions} instructions: no local memory, registers within "
-              f"bounds, products as promised ({counts})")
-    return 1 if faults else 0
+        print(f"check_sass: {architecture}: {len(kernels)} kernels of {instructions} instructions: no local memory, "
+              f"registers within bounds, products as promised ({counts})")
+    return not faults
+
+
+def main(cuobjdump, file):
+    enums = {name: read_enum(name, (SOURCES / path).read_text()) for name, path in ENUMS.items()}
+    listed = set(re.findall(r"\.(sm_\w+)\.cubin", "".join(output_of(cuobjdump, "-lelf", file))))
+    listed = {name for name in listed if int(re.search(r"\d+", name)[0]) >= 80}  # the runtime has code of its own
+    if not listed:
+        sys.exit(f"check_sass: {file}: no machine code")
+    # All are checked, whatever the first is found to have.
+    kept = [check(cuobjdump, file, architecture, enums) for architecture in sorted(listed)]
+    return 0 if all(kept) else 1
 
 
 if __name__ == "__main__":

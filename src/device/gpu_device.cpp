@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstdlib>
+#include <utility>
 
 #include "base/generic/quantity.h"
 #include "device/library.h"
@@ -38,6 +40,37 @@ Machine machine_of(const DeviceFacts& facts, int ordinal) {
 
 }  // namespace
 
+namespace {
+
+// Whether kernels of the device object run there.
+Result<> check_capability(const Machine& machine) {
+  constexpr int kLeastCapability = 80;  // the first with products of bf16 and copies to shared memory
+  if (machine.capability >= kLeastCapability) return Ok{};
+  return Error{.code = "device.capability",
+               .where = machine.name,
+               .wanted = "a GPU of compute capability 8.0 or newer, which multiplies bf16",
+               .found = machine.cpu_model + ", of " + std::to_string(machine.capability / 10) + "." +
+                        std::to_string(machine.capability % 10),
+               .advice = "use --device cpu, or a GPU of that capability: `moracle devices` lists them"};
+}
+
+// Whether MORACLE_CUDA_ARCH is a capability that the device object takes.
+Result<> check_forced_capability() {
+  const char* const text = std::getenv("MORACLE_CUDA_ARCH");
+  if (text == nullptr) return Ok{};
+  const std::string_view value = text;
+  int capability = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), capability);
+  if (error == std::errc{} && end == value.data() + value.size() && capability >= 80 && capability <= 999) return Ok{};
+  return Error{.code = "device.arch",
+               .where = "MORACLE_CUDA_ARCH",
+               .wanted = "a compute capability times ten, from 80 on",
+               .found = std::string(value),
+               .advice = "80 makes any GPU run what one of capability 8.0 runs; without the variable it runs its own"};
+}
+
+}  // namespace
+
 Result<std::vector<DeviceFacts>> probe_devices(const DriverApi& api) {
   std::array<DeviceFacts, kMaxDevices> facts{};
   int count = 0;
@@ -60,17 +93,12 @@ Result<std::vector<DeviceFacts>> probe_devices(const DriverApi& api) {
 }
 
 Result<std::shared_ptr<GpuDevice>> GpuDevice::open(const DriverApi& api, int ordinal) {
-  constexpr std::int32_t kCapability = 90;  // the object's machine code is of sm_90a, which no other capability runs
+  MORACLE_TRY(check_forced_capability());
   MORACLE_ASSIGN(const std::vector<DeviceFacts> all, probe_devices(api));
   if (ordinal >= 0 && static_cast<std::size_t>(ordinal) < all.size()) {
-    const DeviceFacts& facts = all[static_cast<std::size_t>(ordinal)];
-    if (facts.capability == kCapability) return std::shared_ptr<GpuDevice>(new GpuDevice(api, ordinal, facts));
-    return Error{.code = "device.capability",
-                 .where = "cuda:" + std::to_string(ordinal),
-                 .wanted = "a GPU of compute capability 9.0 (H100, H200)",
-                 .found = std::string(facts.name) + ", of " + std::to_string(facts.capability / 10) + "." +
-                          std::to_string(facts.capability % 10),
-                 .advice = "use --device cpu, or a GPU of that capability: `moracle devices` lists them"};
+    Machine machine = machine_of(all[static_cast<std::size_t>(ordinal)], ordinal);
+    MORACLE_TRY(check_capability(machine));
+    return std::shared_ptr<GpuDevice>(new GpuDevice(api, ordinal, std::move(machine)));
   }
   std::string names;
   for (std::size_t i = 0; i < all.size(); ++i)
@@ -82,8 +110,13 @@ Result<std::shared_ptr<GpuDevice>> GpuDevice::open(const DriverApi& api, int ord
                .advice = "`moracle devices` lists the GPUs"};
 }
 
-GpuDevice::GpuDevice(const DriverApi& api, int ordinal, const DeviceFacts& facts)
-    : api_(api), ordinal_(ordinal), machine_(machine_of(facts, ordinal)) {}
+Result<std::shared_ptr<GpuDevice>> GpuDevice::describe(const DriverApi& api, const Machine& machine) {
+  MORACLE_TRY(check_capability(machine));
+  return std::shared_ptr<GpuDevice>(new GpuDevice(api, 0, machine));
+}
+
+GpuDevice::GpuDevice(const DriverApi& api, int ordinal, Machine machine)
+    : api_(api), ordinal_(ordinal), machine_(std::move(machine)) {}
 
 Error GpuDevice::memory_error(std::size_t bytes, std::string_view what) const {
   const Result<std::uint64_t> free_bytes = room();

@@ -18,6 +18,8 @@ class GpuDevice final : public Device {
  public:
   // Errors: those of probe_devices; "device.unknown" for an ordinal that none has; "device.capability".
   static Result<std::shared_ptr<GpuDevice>> open(const DriverApi& api, int ordinal);
+  // One that `api` stands for. Errors: "device.capability".
+  static Result<std::shared_ptr<GpuDevice>> describe(const DriverApi& api, const Machine& machine);
 
   [[nodiscard]] const Machine& machine() const override { return machine_; }
   [[nodiscard]] Result<Buffer> allocate(std::size_t bytes, std::string_view what) const override;
@@ -42,7 +44,7 @@ class GpuDevice final : public Device {
   [[nodiscard]] Result<> check(int error, std::string_view what) const;
 
  private:
-  GpuDevice(const DriverApi& api, int ordinal, const DeviceFacts& facts);
+  GpuDevice(const DriverApi& api, int ordinal, Machine machine);
   [[nodiscard]] Error memory_error(std::size_t bytes, std::string_view what) const;
   // Whether the bytes are within the bound; they then count as given out.
   [[nodiscard]] bool take(std::size_t bytes) const;

@@ -119,7 +119,8 @@ std::optional<Refusal> refusal_of(const DeltaRuleArgs& args) {
 
 class DeviceOps final : public Ops {
  public:
-  DeviceOps(const Device& device, const KernelApi& kernels) : name_(device.name()), kernels_(kernels) {}
+  DeviceOps(const Device& device, const KernelApi& kernels)
+      : name_(device.name()), kernels_(kernels), clusters_(device.machine().capability == 90) {}
 
   [[nodiscard]] std::string_view name() const override { return name_; }
   [[nodiscard]] std::int64_t block_bytes(const AttentionShape& shape, KvType /*kv*/) const override {
@@ -130,7 +131,7 @@ class DeviceOps final : public Ops {
   }
   [[nodiscard]] std::size_t workspace(const RankArgs& args, int) const override { return bytes_taken(args); }
   [[nodiscard]] std::size_t workspace(const RouteArgs& args, int) const override { return bytes_taken(args); }
-  [[nodiscard]] std::size_t workspace(const AttentionArgs& args, int) const override { return bytes_taken(args); }
+  [[nodiscard]] std::size_t workspace(const AttentionArgs& args, int) const override { return bytes_of(args); }
   [[nodiscard]] std::size_t workspace(const LatentAttentionArgs& args, int) const override { return bytes_taken(args); }
   [[nodiscard]] std::size_t workspace(const DeltaRuleArgs& args, int) const override { return bytes_taken(args); }
   [[nodiscard]] std::size_t workspace(const SampleArgs& args, int) const override { return bytes_taken(args); }
@@ -162,9 +163,18 @@ class DeviceOps final : public Ops {
 
  private:
   template <class Args>
+  [[nodiscard]] std::size_t bytes_of(const Args& args) const {
+    return bytes_taken(args);
+  }
+  // Blocks of a cluster pass on what they sum.
+  [[nodiscard]] std::size_t bytes_of(const AttentionArgs& args) const {
+    return clusters_ ? 0 : cuda::AttentionWork::lay_out(args).bytes;
+  }
+
+  template <class Args>
   void launch(const RunContext& context, std::string_view operation, KernelEntry<Args> kernel, const Args& args) const {
     if (const auto refusal = refusal_by(operation, kernel, args)) return context.stream.fail(error(*refusal));
-    if (const std::size_t bytes = bytes_taken(args); context.workspace.size() < bytes) {
+    if (const std::size_t bytes = bytes_of(args); context.workspace.size() < bytes) {
       return context.stream.fail(
           error({"a workspace of " + std::to_string(bytes) + " bytes", std::to_string(context.workspace.size())}));
     }
@@ -187,6 +197,7 @@ class DeviceOps final : public Ops {
 
   std::string name_;
   const KernelApi& kernels_;
+  bool clusters_;  // the kernels that need them run here
 };
 
 }  // namespace

@@ -10,7 +10,7 @@
 
 namespace moracle {
 
-inline constexpr std::uint32_t kKernelApiVersion = 10;
+inline constexpr std::uint32_t kKernelApiVersion = 11;
 inline constexpr const char* kKernelApiName = "kernels";
 
 // An operation's entry of the table; null: the object lacks the operation.

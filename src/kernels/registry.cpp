@@ -32,9 +32,9 @@ constexpr auto kCpuImplementations = []<std::size_t... kCard>(std::index_sequenc
 }(std::make_index_sequence<kCpuCards.size()>());
 
 constexpr auto kCudaImplementations = [] {
-  std::array<KernelImplementation, kSm90Cards.size() + kSm90StreamCards.size()> all{};
+  std::array<KernelImplementation, kPortableCards.size() + kSm90StreamCards.size()> all{};
   std::size_t i = 0;
-  for (const KernelCard* const card : kSm90Cards) all[i++] = {card, cuda::pack_experts, cuda::pack_linear};
+  for (const KernelCard* const card : kPortableCards) all[i++] = {card, cuda::pack_experts, cuda::pack_linear};
   for (const KernelCard* const card : kSm90StreamCards) all[i++] = {card, cuda::pack_streamed_experts, nullptr};
   return all;
 }();

@@ -12,6 +12,8 @@
 #include "device/library.h"
 #include "kernels/args/elementwise.h"
 #include "kernels/cuda/host/kernels.h"
+#include "kernels/described_gpu.h"
+#include "kernels/device_ops.h"
 #include "kernels/kernel.h"
 #include "kernels/pack_memory.h"
 #include "moe/layer_runner.h"
@@ -52,7 +54,7 @@ class DeviceTest : public ::testing::Test {
 
   Result<LayerRunner> pack() { return pack(nullptr); }
   Result<LayerRunner> pack(UploadBuffer* upload) {
-    return LayerRunner::pack(*find_implementation("cuda.sm90.wna16")->card, experts(),
+    return LayerRunner::pack(*find_implementation("cuda.portable.wna16")->card, experts(),
                              {.pool = pool_, .device = device_, .upload = upload});
   }
 
@@ -85,15 +87,43 @@ TEST_F(DeviceTest, MachineOfTheDevice) {
   EXPECT_EQ(machine.os_note, "driver for CUDA 13.0, kernels of 13.0");
 }
 
-TEST_F(DeviceTest, ACapabilityWithoutMachineCode) {
-  for (const int capability : {80, 89, 100}) {
+TEST_F(DeviceTest, CapabilitiesThatKernelsServe) {
+  for (const int capability : {80, 86, 89, 90, 100, 120}) {
     fake_.capability = capability;
     const auto opened = GpuDevice::open(fake_.api(), 0);
-    ASSERT_FALSE(opened.ok());
-    EXPECT_EQ(opened.error().code, "device.capability");
-    EXPECT_EQ(opened.error().found,
-              "Fake GPU, of " + std::to_string(capability / 10) + "." + std::to_string(capability % 10));
+    ASSERT_TRUE(opened.ok()) << opened.error().message();
+    EXPECT_EQ((*opened)->machine().capability, capability);
   }
+  fake_.capability = 75;
+  const auto older = GpuDevice::open(fake_.api(), 0);
+  ASSERT_FALSE(older.ok());
+  EXPECT_EQ(older.error().message(),
+            "cuda:0: wanted a GPU of compute capability 8.0 or newer, which multiplies bf16, found Fake GPU, of 7.5 "
+            "[device.capability]; use --device cpu, or a GPU of that capability: `moracle devices` lists them");
+}
+
+TEST_F(DeviceTest, AForcedCapabilityIsANumber) {
+  ASSERT_EQ(::setenv("MORACLE_CUDA_ARCH", "sm_80", 1), 0);
+  const auto opened = GpuDevice::open(fake_.api(), 0);
+  ASSERT_EQ(::setenv("MORACLE_CUDA_ARCH", "80", 1), 0);
+  const auto forced = GpuDevice::open(fake_.api(), 0);
+  ASSERT_EQ(::unsetenv("MORACLE_CUDA_ARCH"), 0);
+  ASSERT_FALSE(opened.ok());
+  EXPECT_EQ(opened.error().code, "device.arch");
+  EXPECT_EQ(opened.error().found, "sm_80");
+  EXPECT_TRUE(forced.ok());
+}
+
+TEST_F(DeviceTest, GpusThatAreDescribedOnly) {
+  const Machine machine = *resolve_machine("rtx4090");
+  const auto described = describe_gpu(machine, std::uint64_t{20} << 30U);
+  ASSERT_TRUE(described.ok()) << described.error().message();
+  EXPECT_EQ((*described)->name(), "rtx4090");
+  EXPECT_EQ(*(*described)->room(), std::uint64_t{20} << 30U);
+  EXPECT_EQ((*described)->allocate(1, "weights").error().code, "device.call");
+  EXPECT_EQ((*described)->make_stream().error().code, "device.call");
+  EXPECT_TRUE(device_ops(**described).ok());
+  EXPECT_EQ(describe_gpu(*resolve_machine("t4"), 0).error().code, "device.capability");
 }
 
 TEST_F(DeviceTest, NumbersThatNoDeviceHas) {
@@ -415,7 +445,7 @@ TEST_F(DeviceTest, BatchThatWasNotReserved) {
   const std::vector<std::int32_t> ids(64, 0);
   const std::vector<float> weights(64, 1.0F);
   const ExpertsInput input{.tokens = 64, .top_k = 1, .x = x.data(), .ids = ids.data(), .weights = weights.data()};
-  const KernelImplementation& kernel = *find_implementation("cuda.sm90.wna16");
+  const KernelImplementation& kernel = *find_implementation("cuda.portable.wna16");
   auto packed = kernel.pack_experts(experts(), {.pool = pool_, .device = device_});
   ASSERT_TRUE(packed.ok());
   Stream host(pool_);
@@ -445,7 +475,7 @@ TEST_F(DeviceTest, BatchThatWasNotReserved) {
 
 TEST_F(DeviceTest, NumbersOfAnotherType) {
   open();
-  auto packed = find_implementation("cuda.sm90.wna16")->pack_experts(experts(), {.pool = pool_, .device = device_});
+  auto packed = find_implementation("cuda.portable.wna16")->pack_experts(experts(), {.pool = pool_, .device = device_});
   ASSERT_TRUE(packed.ok());
   auto stream = device_->make_stream();
   ASSERT_TRUE(stream.ok());
@@ -521,10 +551,11 @@ TEST(DeviceKernels, NeedADevice) {
   ThreadPool pool(1);
   std::mt19937 rng(1);
   const auto linear = test::random_linear({.rows = 16, .cols = 32}, rng);
-  const auto packed = find_implementation("cuda.sm90.dense")->pack_linear(linear, {.pool = pool});
+  const auto packed = find_implementation("cuda.portable.dense")->pack_linear(linear, {.pool = pool});
   ASSERT_FALSE(packed.ok());
   EXPECT_EQ(packed.error().code, "device.none");
-  const auto sized = find_implementation("cuda.sm90.dense")->pack_linear(linear, {.pool = pool, .layout_only = true});
+  const auto sized =
+      find_implementation("cuda.portable.dense")->pack_linear(linear, {.pool = pool, .layout_only = true});
   ASSERT_TRUE(sized.ok());
   EXPECT_GE((*sized)->bytes(), 16U * 64U * 2U);
 }

@@ -80,10 +80,11 @@ TEST_F(LinearTest, AnyNumberOfTokensIsTheHosts) {
           rng_);
       for (const std::int64_t tokens : token_counts()) {
         const auto x = normal_values(static_cast<std::size_t>(tokens * size.cols), rng_);
-        const auto found = test::run_linear(card_of(scheme, "sm90"), linear, x, pool);
+        const auto found = test::run_linear(card_of(scheme, "portable"), linear, x, pool);
         EXPECT_LE(relative_error(found, test::run_linear(card_of(scheme, "ref"), linear, x, pool)), bound_of(scheme))
             << to_string(scheme) << ", " << size.cols << " columns, " << tokens << " tokens";
-        EXPECT_EQ(found, test::run_linear(card_of(scheme, "sm90"), linear, x, pool)) << "another run gave other bits";
+        EXPECT_EQ(found, test::run_linear(card_of(scheme, "portable"), linear, x, pool))
+            << "another run gave other bits";
       }
     }
   }
@@ -100,10 +101,10 @@ TEST_F(LinearTest, ManyTokensOfManyRowsAreTheHosts) {
         rng_);
     for (const std::int64_t tokens : {300, 777}) {
       const auto x = normal_values(static_cast<std::size_t>(tokens * kSize.cols), rng_);
-      const auto found = test::run_linear(card_of(scheme, "sm90"), linear, x, pool);
+      const auto found = test::run_linear(card_of(scheme, "portable"), linear, x, pool);
       EXPECT_LE(relative_error(found, test::run_linear(card_of(scheme, "ref"), linear, x, pool)), bound_of(scheme))
           << to_string(scheme) << ", " << tokens << " tokens";
-      EXPECT_EQ(found, test::run_linear(card_of(scheme, "sm90"), linear, x, pool)) << "another run gave other bits";
+      EXPECT_EQ(found, test::run_linear(card_of(scheme, "portable"), linear, x, pool)) << "another run gave other bits";
     }
   }
 }
@@ -125,7 +126,7 @@ TEST_F(LinearTest, FusedLinearsAreEachItsOwn) {
       const Scheme& of = out == 6 ? other : scheme;
       linears.push_back(test::random_linear(
           {.key = of.weight, .activation = of.activation, .rows = out, .cols = kCols, .bias = out != 37}, rng_));
-      cards.push_back(&card_of(of, "sm90"));
+      cards.push_back(&card_of(of, "portable"));
       references.push_back(&card_of(of, "ref"));
       bounds.push_back(bound_of(of));
     }
@@ -150,7 +151,7 @@ TEST_F(LinearTest, OneOrderForEveryBatchWhereItIsAskedFor) {
   ThreadPool pool(2);
   constexpr std::int64_t kCols = 3000;
   for (const Scheme& scheme : kSchemes) {
-    const KernelCard& card = card_of(scheme, "sm90");
+    const KernelCard& card = card_of(scheme, "portable");
     const CanonicalLinear linear =
         test::random_linear({.key = scheme.weight, .activation = scheme.activation, .rows = 37, .cols = kCols}, rng_);
     const auto x = normal_values(20 * kCols, rng_);

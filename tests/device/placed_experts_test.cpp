@@ -59,7 +59,7 @@ CanonicalExperts experts() {
 
 // The host's kernel is the reference, the GPUs' the simple one.
 const KernelCard& card_of(int owner) {
-  if (owner > 0) return *find_implementation("cuda.sm90.wna16")->card;
+  if (owner > 0) return *find_implementation("cuda.portable.wna16")->card;
   static const KernelCard& card = **find_ref_card(experts().scheme);
   return card;
 }

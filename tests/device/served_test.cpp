@@ -23,7 +23,7 @@ std::vector<Scheme> schemes_of(const SchemeRule& rule) {
   if (is_float(rule.scale)) scales = {ScaleType::f32, ScaleType::f16, ScaleType::bf16};
   std::vector<std::int32_t> widths{rule.cols};
   const bool wide = rule.granularity == Granularity::Kind::group || rule.granularity == Granularity::Kind::block;
-  if (wide && rule.cols == 0) widths.assign(kSm90Groups.begin(), kSm90Groups.end());
+  if (wide && rule.cols == 0) widths.assign(kPortableGroups.begin(), kPortableGroups.end());
   std::vector<Scheme> schemes;
   for (const ScaleType scale : scales) {
     for (const std::int32_t width : widths) {
@@ -82,7 +82,7 @@ std::vector<std::string> row_of(const std::string& name) {
 }
 
 TEST(ServedDocs, TellOfEveryCard) {
-  for (const KernelCard* const card : kSm90Cards) {
+  for (const KernelCard* const card : kPortableCards) {
     SCOPED_TRACE(card->id);
     const std::vector<std::string> cells = row_of(std::string(card->id));
     ASSERT_EQ(cells.size(), 4U);

@@ -34,6 +34,8 @@ std::vector<Scheme> schemes_of(const KernelCard& card) {
   return schemes;
 }
 
+constexpr const char* kNoStreams = "kernels that stream run on capability 9.0";
+
 // Runs a layer on the kernels of a card.
 std::vector<float> run_on(const KernelCard& card, const CanonicalExperts& experts, const ActivationSpec& activation,
                           const Layer& layer, const Routed& input) {
@@ -176,7 +178,7 @@ class StreamedCards : public DeviceKernelsTest, public ::testing::WithParamInter
       if (skewed && !test::has_gpu()) continue;  // two tokens of two experts
       const Routed input = random_input(layer, skewed, rng_);
       const auto found = run_on(card, experts, activation, layer, input);
-      const auto steps = run_on(card_of(scheme, "sm90"), experts, activation, layer, input);
+      const auto steps = run_on(card_of(scheme, "portable"), experts, activation, layer, input);
       const std::string what = std::string(card.id) + " " + to_string(scheme) + " " + std::to_string(layer.hidden) +
                                " x " + std::to_string(layer.intermediate) + ", " + std::to_string(layer.tokens) +
                                " tokens, top " + std::to_string(layer.top_k) + (skewed ? ", skewed" : "");
@@ -212,15 +214,18 @@ class StreamedCards : public DeviceKernelsTest, public ::testing::WithParamInter
   }
 };
 TEST_P(StreamedCards, StreamedExpertsOfAnySize) {
+  if (!test::runs_here(*GetParam())) GTEST_SKIP() << kNoStreams;
   for (const Scheme& scheme : schemes_of(*GetParam())) check_all(scheme, layers_of(*GetParam()));
 }
 TEST_P(StreamedCards, StreamedExpertsOfInstances) {
+  if (!test::runs_here(*GetParam())) GTEST_SKIP() << kNoStreams;
   if (!test::has_gpu()) GTEST_SKIP() << "the fake device has one kernel for all sizes";
   for (const Scheme& scheme : schemes_of(*GetParam())) check_all(scheme, layers_of_instances(*GetParam(), scheme));
 }
 // Where a card is asked for one order of sums, a token has the same bits in calls of any size. Sizes are such as have a
 // decoding pass, and tiles of few and of many tokens.
 TEST_P(StreamedCards, StreamedTokensAreTheSameInAnyBatch) {
+  if (!test::runs_here(*GetParam())) GTEST_SKIP() << kNoStreams;
   const KernelCard& card = *GetParam();
   const bool gpu = test::has_gpu();
   ThreadPool pool(8);
@@ -267,6 +272,7 @@ INSTANTIATE_TEST_SUITE_P(Cards, StreamedCards, ::testing::ValuesIn(kSm90StreamCa
 // All tokens on one expert, ids of no expert, a call without one, and no token: one after the other over the same
 // memory, directly and from a graph, twice the same bits.
 TEST_F(DeviceKernelsTest, StreamedCallsLeaveNothingBehind) {
+  if (!test::runs_here(*kSm90StreamCards.front())) GTEST_SKIP() << kNoStreams;
   const std::int64_t experts_count = test::has_gpu() ? 12 : 2;
   const CanonicalExperts experts = test::random_experts(
       {.key = kInt4, .activation = {}, .experts = experts_count, .hidden = 2048, .intermediate = 768}, rng_);
@@ -356,6 +362,7 @@ std::array<std::pair<const KernelCard*, Scheme>, 5> every_kind_of_inputs() {
 
 // Infinities and numbers that are none come out as such, and hang nothing: rows are their own flags.
 TEST_F(DeviceKernelsTest, StreamedInputsThatAreNotFinite) {
+  if (!test::runs_here(*kSm90StreamCards.front())) GTEST_SKIP() << kNoStreams;
   if (!test::has_gpu()) GTEST_SKIP() << "the fake device has kernels of its own";
   for (const auto& [card, scheme] : every_kind_of_inputs()) {
     // Of the decoding kernel, and of none.
@@ -380,6 +387,7 @@ TEST_F(DeviceKernelsTest, StreamedInputsThatAreNotFinite) {
 
 // Layers of every kind of inputs take turns over the same memory: the same bits each time.
 TEST_F(DeviceKernelsTest, StreamedKindsShareWhatTheyKeep) {
+  if (!test::runs_here(*kSm90StreamCards.front())) GTEST_SKIP() << kNoStreams;
   if (!test::has_gpu()) GTEST_SKIP() << "the fake device keeps nothing";
   const auto cases = every_kind_of_inputs();
   std::vector<CanonicalExperts> layers;
@@ -420,6 +428,7 @@ class FarScales final : public MatrixSource {
 
 // E2M1 under E4M3 activations: as bytes where the scales of a row lie within 2^11, else as bf16.
 TEST_F(DeviceKernelsTest, StreamedE2m1WithFarScales) {
+  if (!test::runs_here(*kSm90StreamCards.front())) GTEST_SKIP() << kNoStreams;
   const auto card = std::find_if(kSm90StreamCards.begin(), kSm90StreamCards.end(),
                                  [](const KernelCard* c) { return c->id == "cuda.sm90.stream-mxfp4"; });
   ASSERT_NE(card, kSm90StreamCards.end());

@@ -362,6 +362,32 @@ TEST(WholeGpu, KeepsToABoundOnMemory) {
   EXPECT_EQ(small.peak_bytes(), 0U) << "before anything is taken";
 }
 
+// GPUs without kernels of their own take the portable ones, whose attention passes on what blocks sum.
+TEST(WholeGpu, TakesPortableKernelsElsewhere) {
+  ASSERT_EQ(kNamed, 0);
+  const Graphs graphs(true);
+  const std::filesystem::path folder = data_dir() / "checkpoints" / "qwen3moe-gptq-w4g128-sym";
+  const auto wanted = run(folder, {.host = probe_machine()});
+  ASSERT_TRUE(wanted.ok()) << wanted.error().message();
+  for (const int capability : {80, 86, 120}) {
+    SCOPED_TRACE(capability);
+    FakeDevice fake;
+    fake.capability = capability;
+    const auto device = GpuDevice::open(fake.api(), 0);
+    ASSERT_TRUE(device.ok());
+    const Place place{.host = probe_machine(), .device = *device};
+    const auto plan = LoadPlan::make(*Checkpoint::open(folder), place, {}, GpuModules::all);
+    ASSERT_TRUE(plan.ok()) << plan.error().message();
+    for (const ModuleReport& module : (*plan)->modules()) {
+      if (module.kind != "experts") continue;
+      EXPECT_EQ(module.decision->winner->backend, "portable");
+    }
+    const auto found = run(folder, place);
+    ASSERT_TRUE(found.ok()) << found.error().message();
+    EXPECT_LT(median_error(*found, *wanted), kBound);
+  }
+}
+
 // Whichever call fails: one sentence, and nothing is left.
 class WholeGpuFailures : public ::testing::TestWithParam<std::int64_t> {};
 INSTANTIATE_TEST_SUITE_P(Sides, WholeGpuFailures, ::testing::Values(kAllLayers, 1),

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "support/fake_device.h"
@@ -53,7 +54,11 @@ Table table_of(const Scheme& scheme) {
 }
 
 bool runs_here(const KernelCard& card) {
-  return card.device == DeviceKind::cuda || (probe_machine().cpu_features & card.cpu_features) == card.cpu_features;
+  if (card.device != DeviceKind::cuda) return (probe_machine().cpu_features & card.cpu_features) == card.cpu_features;
+  const int capability = device_for(card)->machine().capability;
+  return std::ranges::any_of(card.devices, [&](const DeviceRule& rule) {
+    return rule.min_capability <= capability && capability <= rule.max_capability;
+  });
 }
 
 }  // namespace moracle::test

@@ -30,7 +30,8 @@ struct RoutedExperts {
   // Variants of the layer's input: 0 one for each token, 1 one for each pair, 2 one for each pair and each of gate and
   // up.
   std::int32_t input_variants;
-  const float* x;           // [tokens, hidden]
+  std::int32_t batch_invariant;  // else the order of a sum may follow the number of tokens
+  const float* x;                // [tokens, hidden]
   const std::int32_t* ids;  // [tokens, top_k]
   const float* weights;     // [tokens, top_k]
   float* out;               // [tokens, hidden]
@@ -44,7 +45,7 @@ static_assert(kPlain<RoutedExperts>);
 // Over packs whose rows lie one after the other. What follows `routed` is scratch.
 struct ExpertsArgs {
   RoutedExperts routed;
-  std::int32_t* tiles;     // [2 * most_tiles + 1]
+  std::int32_t* tiles;     // [2 * most_tiles(pairs, experts, kFewTileRows) + 1]
   std::uint16_t* x_codes;  // bf16, of all parts and variants
   float* x_scales;
   float* h;  // [tokens * top_k, intermediate]
@@ -72,6 +73,7 @@ struct StreamedExpertsArgs {
 };
 static_assert(kPlain<StreamedExpertsArgs>);
 inline constexpr std::int32_t kPairTileRows = 64;
+inline constexpr std::int32_t kFewTileRows = 16;  // where experts have few
 inline constexpr std::int32_t kMostExperts = 4096;
 
 // What one pass in a single launch (cuda/sm90/decode) serves; see cuda/sm90/prefill for larger calls.
@@ -99,9 +101,9 @@ constexpr std::int64_t most_row_tiles(std::int64_t pairs, std::int64_t experts) 
   return (pairs < experts ? pairs : experts) + pairs / 64;
 }
 
-// Tiles of kPairTileRows pairs of one expert, at most.
-constexpr std::int64_t most_tiles(std::int64_t pairs, std::int64_t experts) {
-  return (pairs < experts ? pairs : experts) + pairs / kPairTileRows;
+// Tiles of `rows` pairs of one expert, at most.
+constexpr std::int64_t most_tiles(std::int64_t pairs, std::int64_t experts, std::int64_t rows) {
+  return (pairs < experts ? pairs : experts) + pairs / rows;
 }
 
 }  // namespace moracle

@@ -9,7 +9,7 @@ namespace {
 constexpr auto kRows = behind_cpu_cards<"fp8">({
     {&kCardSm90StreamFp8, "of this engine; weights streamed at the pace of memory"},
     {&kCardSm90StreamFp8Block, "of this engine; weights streamed at the pace of memory"},
-    {&kCardSm90Fp8, "of this engine; mma.sync on weights decoded to bf16"},
+    {&kCardPortableFp8, "of this engine; mma.sync on weights decoded to bf16"},
     {&kCardTrtLlmFp8, "packed for one generation, routing inside"},
     {&kCardTrtLlmFp8Block, "packed for one generation, routing inside"},
     {&kCardFlashInferFp8, "both operands in the tensor cores"},

@@ -8,7 +8,7 @@ namespace {
 
 constexpr auto kRows = behind_cpu_cards<"int8">({
     {&kCardSm90StreamInt8, "of this engine; weights streamed at the pace of memory"},
-    {&kCardSm90Int8, "of this engine; mma.sync on weights decoded to bf16"},
+    {&kCardPortableInt8, "of this engine; mma.sync on weights decoded to bf16"},
     {&kCardTritonInt8, "portable"},
     {&kCardRefInt8, "scalar; for proof, not for speed"},
 });

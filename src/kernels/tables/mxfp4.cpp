@@ -8,7 +8,7 @@ namespace {
 
 constexpr auto kRows = behind_cpu_cards<"mxfp4">({
     {&kCardSm90StreamMxfp4, "of this engine; weights streamed at the pace of memory"},
-    {&kCardSm90Mxfp4, "of this engine; mma.sync on weights decoded to bf16"},
+    {&kCardPortableMxfp4, "of this engine; mma.sync on weights decoded to bf16"},
     {&kCardTrtLlmMxfp4, "packed for one generation, routing inside"},
     {&kCardAiterMxfp4, "written for the device"},
     {&kCardFlashInferMxfp4, "both operands in the tensor cores"},

@@ -7,7 +7,7 @@ namespace moracle {
 namespace {
 
 constexpr auto kRows = behind_cpu_cards<"mxfp6">({
-    {&kCardSm90Mxfp6, "of this engine; mma.sync on weights decoded to bf16"},
+    {&kCardPortableMxfp6, "of this engine; mma.sync on weights decoded to bf16"},
     {&kCardRefMxfp6, "scalar; for proof, not for speed"},
 });
 static_assert(listed_once(kRows));

@@ -7,7 +7,7 @@ namespace moracle {
 namespace {
 
 constexpr auto kRows = behind_cpu_cards<"mxfp8">({
-    {&kCardSm90Mxfp8, "of this engine; mma.sync on weights decoded to bf16"},
+    {&kCardPortableMxfp8, "of this engine; mma.sync on weights decoded to bf16"},
     {&kCardTrtLlmMxfp8, "packed for one generation, routing inside"},
     {&kCardMarlinMxfp8, "any NVIDIA GPU from 7.5"},
     {&kCardMarlinLinearMxfp8, "the same for linears"},

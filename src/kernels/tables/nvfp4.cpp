@@ -8,7 +8,7 @@ namespace {
 
 constexpr auto kRows = behind_cpu_cards<"nvfp4">({
     {&kCardSm90StreamNvfp4, "of this engine; weights streamed at the pace of memory"},
-    {&kCardSm90Nvfp4, "of this engine; mma.sync on weights decoded to bf16"},
+    {&kCardPortableNvfp4, "of this engine; mma.sync on weights decoded to bf16"},
     {&kCardTrtLlmNvfp4, "packed for one generation, routing inside"},
     {&kCardCuteDslNvfp4, "written for one generation"},
     {&kCardFlashInferNvfp4, "both operands in the tensor cores"},

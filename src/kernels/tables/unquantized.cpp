@@ -8,7 +8,7 @@ namespace {
 
 constexpr auto kRows = behind_cpu_cards<"dense">({
     {&kCardSm90StreamBf16, "of this engine; weights streamed at the pace of memory"},
-    {&kCardSm90Dense, "of this engine; mma.sync on weights decoded to bf16"},
+    {&kCardPortableDense, "of this engine; mma.sync on weights decoded to bf16"},
     {&kCardTrtLlmValues, "packed for one generation, routing inside"},
     {&kCardFlashInferValues, "written for NVIDIA GPUs"},
     {&kCardAiterValues, "written for the device"},

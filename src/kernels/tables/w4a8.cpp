@@ -8,7 +8,7 @@ namespace {
 
 constexpr auto kRows = behind_cpu_cards<"w4a8">({
     {&kCardSm90StreamW4A8, "of this engine; weights streamed at the pace of memory"},
-    {&kCardSm90W4A8, "of this engine; mma.sync on weights decoded to bf16"},
+    {&kCardPortableW4A8, "of this engine; mma.sync on weights decoded to bf16"},
     {&kCardRefW4A8, "scalar; for proof, not for speed"},
 });
 static_assert(listed_once(kRows));

@@ -9,7 +9,7 @@ namespace {
 constexpr auto kRows = behind_cpu_cards<"wna16">({
     {&kCardSm90StreamInt4, "of this engine; weights streamed at the pace of memory"},
     {&kCardSm90StreamInt8A16, "of this engine; weights streamed at the pace of memory"},
-    {&kCardSm90Wna16, "of this engine; mma.sync on weights decoded to bf16"},
+    {&kCardPortableWna16, "of this engine; mma.sync on weights decoded to bf16"},
     {&kCardTrtLlmMxint4, "packed for one generation, routing inside"},
     {&kCardMarlinWna16, "any NVIDIA GPU from 7.5"},
     {&kCardMarlinLinearWna16, "the same for linears"},

@@ -140,14 +140,14 @@ TEST(Tables, OtherDevicesGetTheirKernelsIfBuilt) {
       {"a100", int4(Granularity::group(128)), "marlin"},
       {"a100", int4(Granularity::group(32), false), "marlin"},
       {"h200", int4(Granularity::group(128)), "sm90-stream"},
-      {"h200", int4(Granularity::group(32)), "sm90"},
+      {"h200", int4(Granularity::group(32)), "portable"},
       {"h100", {.weight = mxfp4}, "sm90-stream"},
       {"pvc", int4(Granularity::group(128)), "xpu"},
       {"mi355x", int4(Granularity::group(128)), "triton"},
       {"a100", {.weight = mxfp4}, "marlin"},
       {"b200", {.weight = mxfp4}, "trtllm"},
       {"mi355x", {.weight = mxfp4}, "aiter"}};
-  const bool cuda_here = missing("cuda.sm90.wna16").empty();
+  const bool cuda_here = missing("cuda.portable.wna16").empty();
   for (const auto& [name, scheme, backend] : expected) {
     const Problem problem{.kind = ProblemKind::experts,
                           .scheme = scheme,
@@ -158,9 +158,9 @@ TEST(Tables, OtherDevicesGetTheirKernelsIfBuilt) {
     const Decision decision = decide(problem, *resolve_machine(name), {}, **table_for(scheme));
     ASSERT_NE(decision.best_if_built, nullptr) << name;
     EXPECT_EQ(decision.best_if_built->backend, backend) << name << " " << to_string(scheme);
-    EXPECT_EQ(decision.best_if_built->kind, backend.starts_with("sm90") ? CardKind::native : CardKind::external);
+    EXPECT_EQ(decision.best_if_built->kind, backend.starts_with("portable") ? CardKind::native : CardKind::external);
     ASSERT_NE(decision.winner, nullptr);
-    EXPECT_EQ(decision.winner->backend, cuda_here && backend.starts_with("sm90") ? backend : "ref") << "of this host";
+    EXPECT_EQ(decision.winner->backend, cuda_here && backend.starts_with("portable") ? backend : "ref") << "of this host";
   }
 }
 

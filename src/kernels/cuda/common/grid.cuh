@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <type_traits>
 
+#include "kernels/cuda/common/launch.h"
+
 namespace moracle::cuda {
 
 struct GridShape {
@@ -13,7 +15,8 @@ struct GridShape {
   unsigned threads;        // of a block
   std::size_t shared = 0;  // bytes of shared memory that the launch asks for
   dim3 cluster{0, 0, 0};   // blocks of a cluster; none: no clusters
-  bool early = true;       // starts while the grid before still runs, and waits for it (wait_for_last_grid)
+  bool early =
+      true;  // on capability 9.0, starts while the grid before still runs, and waits for it (wait_for_last_grid)
 };
 
 // Returns the runtime's error of the launch.
@@ -22,7 +25,7 @@ cudaError_t launch_grid(void (*kernel)(Params...), const GridShape& shape, cudaS
                         std::type_identity_t<Params>... args) {
   cudaLaunchAttribute attributes[2]{};
   unsigned count = 0;
-  if (shape.early) {
+  if (shape.early && has_sm90()) {
     attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[count++].val.programmaticStreamSerializationAllowed = 1;
   }

@@ -10,6 +10,16 @@
 
 namespace moracle::cuda {
 
+// Of the current device, times ten, as MORACLE_CUDA_ARCH lowers it; 0: there is none.
+int capability();
+// Kernels of sm90/ run on capability 9.0 alone; portable ones, with grids that start one after the other, on all
+// others.
+inline bool has_sm90() {
+  return capability() == 90;
+}
+// Bytes of shared memory that a block of a portable kernel may have on any GPU: 99 KiB less what blocks have beside.
+inline constexpr int kPortableShared = 98 * 1024;
+
 // Of the current device: kernels that stay take a block of each.
 inline cudaError_t count_multiprocessors(int& count) {
   int device = 0;
@@ -45,12 +55,22 @@ struct InputOrder {
 // Linears of several tokens, of codes that bf16 holds and scales of 64 columns or more.
 inline constexpr int kMostRounded = 16;  // tokens whose inputs may be rounded within
 bool can_round(const LinearArgs& linear);
-int launch_rounding(const LinearArgs& linear, const InputOrder& order, cudaStream_t stream);
+// Inputs that are rounded to bf16, and no more.
+struct RoundedInputs {
+  const float* x;        // [rows, cols]
+  std::uint16_t* codes;  // [rows, padded]
+  std::int32_t rows;
+  std::int32_t cols;
+  std::int32_t padded;
+  InputOrder order;
+};
+bool can_round(const RoundedInputs& inputs);
+int launch_rounding(const RoundedInputs& inputs, cudaStream_t stream);
 bool are_tiled(const LinearArgs& linear, const FormedInputs& inputs);
+int launch_tiles(const LinearArgs& linear, const FormedInputs& inputs, cudaStream_t stream);
 // Of these, those that warpgroup products take.
 bool are_products(const LinearArgs& linear);
-// `products`: by warpgroup products.
-int launch_tiles(const LinearArgs& linear, const FormedInputs& inputs, bool products, cudaStream_t stream);
+int launch_products(const LinearArgs& linear, const FormedInputs& inputs, cudaStream_t stream);
 
 // The whole of each: what the table's functions enqueue. They return the runtime's error of the launches.
 int launch(const ExpertsArgs& args, cudaStream_t stream);

@@ -86,6 +86,26 @@ struct SplitWork {
   }
 };
 
+// Of sequences of one token on GPUs without clusters: blocks share the sections of a sequence and key head, and leave
+// their sums in the workspace.
+inline constexpr std::int64_t kSplitBlocks = 512;  // up to which sequences are split
+struct AttentionWork {
+  SplitWork splits;
+  std::size_t bytes;
+
+  static constexpr AttentionWork lay_out(const AttentionArgs& args) {
+    const AttentionShape& shape = args.shape;
+    const std::int64_t rows = kSplitBlocks * (shape.heads / shape.kv_heads);
+    WorkspaceLayout layout;
+    AttentionWork work{};
+    work.splits.counters = layout.take(args.tokens * shape.kv_heads * std::int64_t{sizeof(std::int32_t)});
+    work.splits.sums = layout.take(rows * shape.head_dim * std::int64_t{sizeof(float)});
+    work.splits.stats = layout.take(rows * 2 * std::int64_t{sizeof(float)});
+    work.bytes = layout.bytes();
+    return work;
+  }
+};
+
 struct LatentWork {
   SplitWork splits;
   std::size_t queries;   // bf16 [kLatentTokens, heads, latent_row]: absorbed

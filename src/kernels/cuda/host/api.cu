@@ -1,10 +1,12 @@
 // The tables that the object exports, over the CUDA runtime.
 #include <cuda_runtime.h>
 
+#include <cstdlib>
 #include <cstring>
 
 #include "device/driver_api.h"
 #include "kernels/cuda/common/launch.h"
+#include "kernels/cuda/host/capability.h"
 #include "kernels/kernel_api.h"
 
 namespace moracle::cuda {
@@ -43,7 +45,7 @@ int probe(void*, DeviceFacts* facts, int capacity, int* count) {
     DeviceFacts& to = facts[device];
     to = shared;
     std::strncpy(to.name, properties.name, sizeof to.name - 1);
-    to.capability = 10 * properties.major + properties.minor;
+    to.capability = capability_of(properties.major, properties.minor);
     to.multiprocessors = properties.multiProcessorCount;
     to.memory_bytes = properties.totalGlobalMem;
     to.l2_bytes = static_cast<std::uint64_t>(properties.l2CacheSize);
@@ -211,5 +213,7 @@ constexpr DriverApi kApi{.version = kDriverApiVersion,
 }  // namespace moracle::cuda
 
 extern "C" __attribute__((visibility("default"))) const moracle::DriverApi* moracle_device_api() {
+  // Machine code for another capability would be no proof of what such a GPU runs. The driver reads this once.
+  if (moracle::cuda::forced_capability() > 0) setenv("CUDA_FORCE_PTX_JIT", "1", 1);
   return &moracle::cuda::kApi;
 }

@@ -1,4 +1,4 @@
-// What the CUDA kernels of compute capability 9.0 serve. One layout and one set of kernels for every scheme.
+// What the CUDA kernels serve. Portable ones have one layout and one set of kernels for every scheme.
 #pragma once
 
 #include <array>
@@ -9,26 +9,27 @@
 
 namespace moracle {
 
+inline constexpr std::array kPortableDevices{DeviceRule{.device = DeviceKind::cuda, .min_capability = 80}};
 // Machine code of sm_90a runs on no other capability.
 inline constexpr std::array kSm90Devices{
     DeviceRule{.device = DeviceKind::cuda, .min_capability = 90, .max_capability = 90}};
 // A fold of sums meets a group's end at these widths.
-inline constexpr std::array<std::int32_t, 6> kSm90Groups{16, 32, 64, 128, 256, 512};
+inline constexpr std::array<std::int32_t, 6> kPortableGroups{16, 32, 64, 128, 256, 512};
 inline constexpr std::array<std::int32_t, 1> kGroup128{128};
-inline constexpr std::array kSm90Activations{ActivationFn::silu, ActivationFn::gelu_tanh, ActivationFn::swigluoai,
-                                             ActivationFn::swiglustep};
+inline constexpr std::array kPortableActivations{ActivationFn::silu, ActivationFn::gelu_tanh, ActivationFn::swigluoai,
+                                                 ActivationFn::swiglustep};
 
-constexpr KernelCard sm90_card(std::string_view id, std::span<const SchemeRule> schemes, std::string_view summary) {
+constexpr KernelCard portable_card(std::string_view id, std::span<const SchemeRule> schemes, std::string_view summary) {
   return {.id = id,
-          .backend = "sm90",
+          .backend = "portable",
           .summary = summary,
           .device = DeviceKind::cuda,
-          .devices = kSm90Devices,
+          .devices = kPortableDevices,
           .schemes = schemes,
-          .group_sizes = kSm90Groups,
+          .group_sizes = kPortableGroups,
           .zero_points = true,
           .bias = true,
-          .activations = kSm90Activations,
+          .activations = kPortableActivations,
           .inputs = InputRounding::bf16,
           .batch_invariant = true,
           .accumulation = "bf16 products, f32 sums of up to 128 columns, added in the order of columns"};
@@ -40,32 +41,33 @@ constexpr KernelCard with_act_order(KernelCard card) {
   return card;
 }
 
-inline constexpr KernelCard kCardSm90Wna16 =
-    with_act_order(sm90_card("cuda.sm90.wna16", schemes::kWna16, "integer weights, bf16 activations"));
-inline constexpr KernelCard kCardSm90Int8 =
-    with_act_order(sm90_card("cuda.sm90.int8", schemes::kInt8, "int8 weights and activations, multiplied as bf16"));
-inline constexpr KernelCard kCardSm90W4A8 =
-    with_act_order(sm90_card("cuda.sm90.w4a8", schemes::kW4A8, "int4 weights, 8-bit activations, multiplied as bf16"));
-inline constexpr KernelCard kCardSm90Fp8 =
-    sm90_card("cuda.sm90.fp8", schemes::kFp8, "E4M3 weights, multiplied as bf16");
-inline constexpr KernelCard kCardSm90Mxfp4 =
-    sm90_card("cuda.sm90.mxfp4", schemes::kMxfp4, "E2M1 weights under E8M0 scales, multiplied as bf16");
-inline constexpr KernelCard kCardSm90Mxfp6 =
-    sm90_card("cuda.sm90.mxfp6", schemes::kMxfp6, "E2M3 and E3M2 weights under E8M0 scales, kept as E4M3");
-inline constexpr KernelCard kCardSm90Mxfp8 =
-    sm90_card("cuda.sm90.mxfp8", schemes::kMxfp8, "E4M3 weights under E8M0 scales of 32, multiplied as bf16");
-inline constexpr KernelCard kCardSm90Nvfp4 =
-    sm90_card("cuda.sm90.nvfp4", schemes::kNvfp4, "E2M1 weights under E4M3 scales, multiplied as bf16");
-inline constexpr KernelCard kCardSm90Dense =
-    sm90_card("cuda.sm90.dense", schemes::kUnquantized, "unquantized weights; f16 and f32 in three parts of bf16");
+inline constexpr KernelCard kCardPortableWna16 =
+    with_act_order(portable_card("cuda.portable.wna16", schemes::kWna16, "integer weights, bf16 activations"));
+inline constexpr KernelCard kCardPortableInt8 = with_act_order(
+    portable_card("cuda.portable.int8", schemes::kInt8, "int8 weights and activations, multiplied as bf16"));
+inline constexpr KernelCard kCardPortableW4A8 = with_act_order(
+    portable_card("cuda.portable.w4a8", schemes::kW4A8, "int4 weights, 8-bit activations, multiplied as bf16"));
+inline constexpr KernelCard kCardPortableFp8 =
+    portable_card("cuda.portable.fp8", schemes::kFp8, "E4M3 weights, multiplied as bf16");
+inline constexpr KernelCard kCardPortableMxfp4 =
+    portable_card("cuda.portable.mxfp4", schemes::kMxfp4, "E2M1 weights under E8M0 scales, multiplied as bf16");
+inline constexpr KernelCard kCardPortableMxfp6 =
+    portable_card("cuda.portable.mxfp6", schemes::kMxfp6, "E2M3 and E3M2 weights under E8M0 scales, kept as E4M3");
+inline constexpr KernelCard kCardPortableMxfp8 =
+    portable_card("cuda.portable.mxfp8", schemes::kMxfp8, "E4M3 weights under E8M0 scales of 32, multiplied as bf16");
+inline constexpr KernelCard kCardPortableNvfp4 =
+    portable_card("cuda.portable.nvfp4", schemes::kNvfp4, "E2M1 weights under E4M3 scales, multiplied as bf16");
+inline constexpr KernelCard kCardPortableDense = portable_card(
+    "cuda.portable.dense", schemes::kUnquantized, "unquantized weights; f16 and f32 in three parts of bf16");
 
 // Kernels that stream weights from records. Calls of few tokens take one launch where an instance has the sizes.
 inline constexpr std::array kStreamedActivations{ActivationFn::silu, ActivationFn::swigluoai};
 // Columns of a step of records: of a scale's 128, or else 64.
 constexpr KernelCard sm90_stream_card(std::string_view id, std::span<const SchemeRule> schemes, std::int64_t step,
                                       std::string_view summary) {
-  KernelCard card = sm90_card(id, schemes, summary);
+  KernelCard card = portable_card(id, schemes, summary);
   card.backend = "sm90-stream";
+  card.devices = kSm90Devices;
   card.group_sizes = kGroup128;
   card.hidden_multiple = step;
   card.intermediate_multiple = step;
@@ -140,8 +142,8 @@ inline constexpr std::array kSm90StreamCards{&kCardSm90StreamInt4,  &kCardSm90St
                                              &kCardSm90StreamInt8,  &kCardSm90StreamFp8,   &kCardSm90StreamFp8Block,
                                              &kCardSm90StreamMxfp4, &kCardSm90StreamNvfp4, &kCardSm90StreamBf16};
 
-inline constexpr std::array kSm90Cards{&kCardSm90Wna16, &kCardSm90Int8,  &kCardSm90W4A8,
-                                       &kCardSm90Fp8,   &kCardSm90Mxfp4, &kCardSm90Mxfp6,
-                                       &kCardSm90Mxfp8, &kCardSm90Nvfp4, &kCardSm90Dense};
+inline constexpr std::array kPortableCards{&kCardPortableWna16, &kCardPortableInt8,  &kCardPortableW4A8,
+                                           &kCardPortableFp8,   &kCardPortableMxfp4, &kCardPortableMxfp6,
+                                           &kCardPortableMxfp8, &kCardPortableNvfp4, &kCardPortableDense};
 
 }  // namespace moracle

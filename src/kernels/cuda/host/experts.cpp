@@ -87,7 +87,7 @@ void lay_out_scratch(BumpArena& arena, ExpertsArgs& args) {
   const std::int64_t rows = routed.input_variants == 0 ? routed.tokens : pairs;
   const std::int64_t x_groups = input_groups(routed.pack.input, routed.gate.padded);
   const std::int64_t h_groups = input_groups(routed.pack.input, routed.down.padded);
-  args.tiles = arena.take<std::int32_t>(count(2 * most_tiles(pairs, routed.experts) + 1)).data();
+  args.tiles = arena.take<std::int32_t>(count(2 * most_tiles(pairs, routed.experts, kFewTileRows) + 1)).data();
   args.x_codes = arena.take<std::uint16_t>(count(variants * parts * rows * routed.gate.padded)).data();
   args.x_scales = arena.take<float>(count(variants * rows * x_groups)).data();
   args.h = arena.take<float>(count(pairs * routed.gate.rows)).data();
@@ -302,6 +302,7 @@ Result<std::unique_ptr<PackedExperts>> pack(const CanonicalExperts& experts, con
                                             const Layout& layout) {
   MORACLE_ASSIGN(RoutedExperts routed, lay_out_experts(experts, layout));
   MORACLE_ASSIGN(routed.activation, gate_args(options.activation));
+  routed.batch_invariant = options.batch_invariant ? 1 : 0;
   if (layout.records == RecordKind::none) return pack_as<ExpertsArgs>(experts, options, layout, routed);
   return pack_as<StreamedExpertsArgs>(experts, options, layout, routed);
 }

@@ -56,7 +56,7 @@ Error wrong_type() {
 Result<std::shared_ptr<GpuDevice>> device_of(const std::shared_ptr<GpuDevice>& device) {
   if (device != nullptr) return device;
   return Error{.code = "device.none",
-               .wanted = "a CUDA device for kernels of backend sm90",
+               .wanted = "a CUDA device for CUDA kernels",
                .found = "none",
                .advice = "compute with --device cuda:0"};
 }

@@ -6,8 +6,10 @@
 
 namespace moracle::cuda {
 
-// Of sequences of one token, which is prepared and appended.
+// Of sequences of one token, by clusters: it is prepared and appended.
 int attend_sections(const AttentionArgs& args, cudaStream_t stream);
+// The same of tokens that are appended already, by blocks that leave what they have summed in the workspace.
+int attend_splits(const AttentionArgs& args, std::byte* workspace, cudaStream_t stream);
 // Of sequences of several tokens, which are appended already.
 int attend_tiles(const AttentionArgs& args, cudaStream_t stream);
 // The same by warpgroup products, of the shapes that have them.

@@ -23,9 +23,33 @@ struct SliceForm {
   static constexpr bool kScaled = kBits <= 8;
 };
 
+// A lane's codes of a row.
+template <int kWords>
+__device__ __forceinline__ void load_words(std::uint32_t (&to)[kWords], const std::uint8_t* from) {
+  if constexpr (kWords == 2) {
+    const uint2 two = *reinterpret_cast<const uint2*>(from);
+    to[0] = two.x;
+    to[1] = two.y;
+  } else {
+#pragma unroll
+    for (int i = 0; i < kWords / 4; ++i) {
+      const uint4 four = reinterpret_cast<const uint4*>(from)[i];
+      to[4 * i] = four.x;
+      to[4 * i + 1] = four.y;
+      to[4 * i + 2] = four.z;
+      to[4 * i + 3] = four.w;
+    }
+  }
+}
+
+// Of two bf16 numbers each. Below capability 9.0 there is a - b as a x 1 + -b alone.
 __device__ __forceinline__ std::uint32_t subtract_bf16x2(std::uint32_t a, std::uint32_t b) {
   std::uint32_t difference = 0;
+#if __CUDA_ARCH__ >= 900
   asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(difference) : "r"(a), "r"(b));
+#else
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(difference) : "r"(a), "r"(0x3F803F80U), "r"(b ^ 0x80008000U));
+#endif
   return difference;
 }
 
@@ -42,6 +66,10 @@ __device__ __forceinline__ std::uint32_t number_pair(const std::uint32_t (&words
     const float from = 0x1p23F + static_cast<float>(zero);
     return pack_bf16(__uint_as_float(__byte_perm(word, 0x4B000000U, first)) - from,
                      __uint_as_float(__byte_perm(word, 0x4B000000U, first + 1)) - from);
+  } else if constexpr (Code::kCode == DeviceCode::e2m1) {
+    const std::uint32_t codes = words[pair / 4] >> (4 * (pair % 4));
+    constexpr std::uint32_t kBias = 0x7E807E80U;  // 2^126, from an exponent's bias of 1 to 127
+    return mul_bf16x2((codes & 0x00080008U) << 12U | (codes & 0x00070007U) << 6U, kBias);
   } else if constexpr (Code::kCode == DeviceCode::e4m3) {
     const std::uint32_t high = __byte_perm(words[pair / 2], 0, pair % 2 == 0 ? 0x1404U : 0x3424U);
     constexpr std::uint32_t kBias = 0x7B807B80U;  // 2^120, from an exponent's bias of 7 to 127

@@ -18,6 +18,9 @@ int launch_router(const RouteArgs& args, cudaStream_t stream);
 int launch_router_products(const RouteArgs& args, cudaStream_t stream);
 // Whether there are enough of them for all multiprocessors; else smaller tiles are done sooner.
 bool takes_router_products(const RouteArgs& args);
+// Few tokens by clusters, with their norm and choice.
+bool routes_by_clusters(const RouteArgs& args);
+int launch_clusters(const RouteArgs& args, cudaStream_t stream);
 
 inline constexpr int kLaneColumns = 4;                  // neighbours
 inline constexpr int kStepColumns = 32 * kLaneColumns;  // of a warp

@@ -180,29 +180,47 @@ bool has_tiles(const LatentAttentionArgs& args) {
 }
 
 // In shared memory. Chunks of a row change places within 8, so that the rows that lanes read at once lie in different
-// banks.
+// banks. `kLarge`: queries and two blocks of latents have room; else one block has, and queries are read where they
+// lie.
+template <bool kLarge_>
 struct Stages {
-  uint4* queries;          // [kHeads, row chunks]
-  uint4* latents;          // [2][64, row chunks]
+  static constexpr bool kLarge = kLarge_;
+  static constexpr int kStages = kLarge ? 2 : 1;
+  const uint4* queries;    // [kHeads, row chunks]
+  uint4* latents;          // [kStages][64, row chunks]
   std::uint32_t* weights;  // [kHeads, 32]: exponentials, two bf16 each
   float* maxima;           // [4, kHeads]: of 16 positions each
   int chunks;              // of a row in memory
   int row_chunks;          // in shared memory
+  int last_query = 0;
 
-  static std::int64_t bytes(const LatentAttentionShape& shape) {
-    return 2 * (kHeads + 2 * kKvBlock) * up_to(latent_row(shape), 64) + kHeads * 32 * 4 + 4 * kHeads * 4;
+  static constexpr std::int64_t bytes(std::int64_t row) {
+    return 2 * ((kLarge ? kHeads : 0) + kStages * kKvBlock) * up_to(row, 64) + kHeads * 32 * 4 + 4 * kHeads * 4;
   }
-  __device__ Stages(uint4* at, const LatentAttentionShape& shape)
-      : queries(at),
-        chunks(static_cast<int>(latent_row(shape) / 8)),
+  // `from`: queries of `heads` heads of the block.
+  __device__ Stages(uint4* at, const LatentAttentionShape& shape, const uint4* from, int heads)
+      : chunks(static_cast<int>(latent_row(shape) / 8)),
         row_chunks(static_cast<int>(up_to(latent_row(shape), 64) / 8)) {
-    latents = queries + kHeads * row_chunks;
-    weights = reinterpret_cast<std::uint32_t*>(latents + 2 * kPage * row_chunks);
+    if constexpr (kLarge) {
+      queries = at;
+      latents = at + kHeads * row_chunks;
+      for (int i = static_cast<int>(threadIdx.x); i < kHeads * chunks; i += kThreads)
+        at[query_place(i / chunks, i % chunks)] = i / chunks < heads ? from[i] : uint4{};
+    } else {
+      queries = from;
+      last_query = heads - 1;
+      latents = at;
+    }
+    weights = reinterpret_cast<std::uint32_t*>(latents + kStages * kPage * row_chunks);
     maxima = reinterpret_cast<float*>(weights + kHeads * 32);
   }
 
-  [[nodiscard]] __device__ uint4* query(int row, int chunk) const {
-    return queries + row * row_chunks + (chunk ^ (row % 2 != 0 ? 4 : 0));
+  [[nodiscard]] __device__ int query_place(int row, int chunk) const {
+    return row * row_chunks + (chunk ^ (row % 2 != 0 ? 4 : 0));
+  }
+  // Behind the last head anything.
+  [[nodiscard]] __device__ uint4 query(int row, int chunk) const {
+    return kLarge ? queries[query_place(row, chunk)] : queries[min(row, last_query) * chunks + chunk];
   }
   [[nodiscard]] __device__ uint4* latent(int stage, int row, int chunk) const {
     return latents + (stage * kPage + row) * row_chunks + (chunk ^ row % 8);
@@ -248,13 +266,14 @@ struct Sums {
 };
 
 // Scores of 16 heads and 16 positions: column c of a tile is position c / 2 + 4 (c % 2) of 8.
+template <class Stages>
 __device__ void score(const Stages& stages, int stage, const Lane& at, float (&scores)[2][4]) {
   const int key = at.keys + at.row / 2 + 4 * (at.row % 2);
 #pragma unroll 2
   for (int group = 0; group < stages.chunks / 4; ++group) {
     const int chunk = 4 * group + at.part;
-    const uint4 upper = *stages.query(at.heads + at.row, chunk);
-    const uint4 lower = *stages.query(at.heads + at.row + 8, chunk);
+    const uint4 upper = stages.query(at.heads + at.row, chunk);
+    const uint4 lower = stages.query(at.heads + at.row + 8, chunk);
 #pragma unroll
     for (int tile = 0; tile < 2; ++tile) {
       const uint4 latent = *stages.latent(stage, key + 8 * tile, chunk);
@@ -269,6 +288,7 @@ __device__ int position_of(const Lane& at, int tile, int i) {
 }
 
 // The maxima of the block's scores become the rows'; sums that were made before are brought to them.
+template <class Stages>
 __device__ void raise(const Stages& stages, const Lane& at, Sums& sums) {
 #pragma unroll
   for (int m = 0; m < 2; ++m) {
@@ -290,6 +310,7 @@ __device__ void raise(const Stages& stages, const Lane& at, Sums& sums) {
 }
 
 // One block of latents, of which positions below `visible` are seen: at least one.
+template <class Stages>
 __device__ void attend_page(const Stages& stages, int stage, int visible, float scale, int rank, Sums& sums) {
   const Lane at;
   float scores[2][4] = {};
@@ -351,6 +372,7 @@ __device__ void attend_page(const Stages& stages, int stage, int visible, float 
 }
 
 // Sums of the exponentials of each head, over its four warps in their order; `to`: [kHeads].
+template <class Stages>
 __device__ void sum_heads(const Stages& stages, const Sums& sums, float* to) {
   const Lane at;
   __syncthreads();
@@ -389,6 +411,7 @@ __device__ void each_sum(const Sums& sums, int heads, int rank, const Write& wri
 }
 
 // Blocks (token of the chunk, 32 heads, share of the splits).
+template <bool kLarge>
 __global__ void __launch_bounds__(kThreads)
     attend_latents(const __grid_constant__ LatentAttentionArgs args, const Chunk chunk, const SplitWork work,
                    std::byte* workspace) {
@@ -409,14 +432,12 @@ __global__ void __launch_bounds__(kThreads)
   if (args.batch_invariant == 0) sections.splits = min(sections.splits, static_cast<int>(gridDim.z));
   const bool split = sections.splits > 1;
   if (static_cast<int>(blockIdx.z) >= sections.splits) return;
-  const Stages stages(shared, shape);
   const auto rank = static_cast<int>(shape.kv_lora_rank);
   const std::int64_t first_head = static_cast<std::int64_t>(blockIdx.y) * kHeads;
   const auto heads = static_cast<int>(min(std::int64_t{kHeads}, shape.heads - first_head));
   const std::int64_t first_row = blockIdx.x * shape.heads + first_head;
-  const auto* const queries = reinterpret_cast<const uint4*>(chunk.queries) + first_row * stages.chunks;
-  for (int i = static_cast<int>(threadIdx.x); i < kHeads * stages.chunks; i += kThreads)
-    *stages.query(i / stages.chunks, i % stages.chunks) = i / stages.chunks < heads ? queries[i] : uint4{};
+  const Stages<kLarge> stages(shared, shape,
+                              reinterpret_cast<const uint4*>(chunk.queries) + first_row * latent_row(shape) / 8, heads);
   const float scale = shape.scale * kLog2E;
   const std::int64_t pages = place.position / kKvBlock + 1;
   const std::int64_t slot = args.span_count <= kSplitSpans ? place.span : static_cast<std::int64_t>(blockIdx.x);
@@ -433,13 +454,18 @@ __global__ void __launch_bounds__(kThreads)
     };
     std::int64_t page = own;
     load(page, 0);
-    for (int stage = 0; page < pages; page += sections.splits, stage ^= 1) {
-      load(page + sections.splits, stage ^ 1);
-      wait_copies<1>();
+    for (int stage = 0; page < pages; page += sections.splits) {
+      if constexpr (kLarge) load(page + sections.splits, stage ^ 1);
+      wait_copies<kLarge ? 1 : 0>();
       __syncthreads();
       attend_page(stages, stage, static_cast<int>(min(place.position + 1 - page * kKvBlock, kKvBlock)), scale, rank,
                   sums);
       __syncthreads();
+      if constexpr (kLarge) {
+        stage ^= 1;
+      } else {
+        load(page + sections.splits, stage);
+      }
     }
     sum_heads(stages, sums, totals);
     if (!split) {
@@ -470,13 +496,16 @@ __global__ void __launch_bounds__(kThreads)
 
 int launch(const LatentAttentionArgs& args, std::byte* workspace, cudaStream_t stream) {
   if (args.tokens == 0) return cudaSuccess;
+  static_assert(Stages<false>::bytes(kMostLatentRow) <= kPortableShared);
   const LatentAttentionShape& shape = args.shape;
   const LatentWork work = LatentWork::lay_out(args);
   launch_grid(append_latents, {.grid = dim3(grid_of(args.tokens)), .threads = kThreads}, stream, args,
               reinterpret_cast<std::int32_t*>(workspace + work.splits.counters));
-  const auto bytes = static_cast<std::size_t>(Stages::bytes(shape));
+  const std::int64_t row = latent_row(shape);
+  const auto bytes = static_cast<std::size_t>(has_sm90() ? Stages<true>::bytes(row) : Stages<false>::bytes(row));
+  auto* const attend = has_sm90() ? attend_latents<true> : attend_latents<false>;
   if (const cudaError_t error =
-          cudaFuncSetAttribute(attend_latents, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+          cudaFuncSetAttribute(attend, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
       error != cudaSuccess)
     return error;
   int multiprocessors = 0;
@@ -492,7 +521,7 @@ int launch(const LatentAttentionArgs& args, std::byte* workspace, cudaStream_t s
                               : launch_heads<false>(absorb_keys<false>, args, chunk, shape.kv_lora_rank, stream);
     if (error != cudaSuccess) return error;
     const int shares = blocks_for_splits(chunk.count * head_tiles, kLatentSplits, multiprocessors);
-    launch_grid(attend_latents,
+    launch_grid(attend,
                 {.grid = dim3(grid_of(chunk.count), head_tiles, static_cast<unsigned>(shares)),
                  .threads = kThreads,
                  .shared = bytes,

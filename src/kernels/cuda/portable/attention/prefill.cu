@@ -1,5 +1,5 @@
 // Sequences of several tokens: a block of threads takes kRows rows, queries of the heads that share a key head, and
-// looks at one block of keys and values after the other, of which two are in shared memory.
+// looks at one block of keys and values after the other, of which two are in shared memory; of long heads one.
 #include "kernels/cuda/common/attention/attend.h"
 #include "kernels/cuda/common/attention/page.cuh"
 #include "kernels/cuda/common/attention/rows.cuh"
@@ -13,18 +13,19 @@ constexpr int kThreads = 32 * kWarps;
 constexpr int kRows = 16 * kWarps;
 
 // 16-byte chunks in shared memory.
+template <int kStages>
 struct Stages {
   uint4* queries;  // [kRows, key chunks]
-  uint4* keys;     // [2][64, key chunks]
-  uint4* values;   // [2][2, key_row, 4]
+  uint4* keys;     // [kStages][64, key chunks]
+  uint4* values;   // [kStages][2, key_row, 4]
   int key_chunks;
   int dims;
 
-  static std::int64_t bytes(const AttentionShape& shape) { return 2 * (kRows + 4 * kKvBlock) * key_row(shape); }
+  static constexpr std::int64_t bytes(std::int64_t row) { return 2 * (kRows + 2 * kStages * kKvBlock) * row; }
   __device__ Stages(uint4* at, const AttentionShape& shape)
       : queries(at),
         keys(at + kRows * key_row(shape) / 8),
-        values(keys + 2 * kKvBlock * key_row(shape) / 8),
+        values(keys + kStages * kKvBlock * key_row(shape) / 8),
         key_chunks(static_cast<int>(key_row(shape) / 8)),
         dims(static_cast<int>(shape.head_dim)) {}
 
@@ -43,10 +44,14 @@ struct Stages {
   }
 };
 
+// Of heads of up to kDims numbers.
+template <int kDims>
+using StagesOf = Stages<kDims <= 128 ? 2 : 1>;
+
 // One block of keys and values. `kEdge`: rows see part of it.
 template <bool kEdge, int kDims>
-__device__ __forceinline__ void attend_page(const Stages& stages, int stage, const Visible (&visible)[2], int stored,
-                                            RowSums<kDims>& sums) {
+__device__ __forceinline__ void attend_page(const StagesOf<kDims>& stages, int stage, const Visible (&visible)[2],
+                                            int stored, RowSums<kDims>& sums) {
   const int chunks = stages.key_chunks;
   const Chunks queries{stages.queries + static_cast<int>(threadIdx.x) / 32 * 16 * chunks, chunks, flip_of(chunks)};
   float scores[kPage / 8][4];
@@ -57,14 +62,14 @@ __device__ __forceinline__ void attend_page(const Stages& stages, int stage, con
 }
 
 template <int kDims>
-__device__ void attend_block(const AttentionShape& shape, const Stages& stages, int stage, std::int64_t base,
+__device__ void attend_block(const AttentionShape& shape, const StagesOf<kDims>& stages, int stage, std::int64_t base,
                              const std::int64_t (&position)[2], std::int64_t last, RowSums<kDims>& sums) {
   const Visible visible[2] = {visible_in(base, position[0], shape.window), visible_in(base, position[1], shape.window)};
   const auto whole = [](const Visible& of) { return of.begin == 0 && of.end == kPage; };
   if (__all_sync(~0U, whole(visible[0]) && whole(visible[1]))) {
-    attend_page<false>(stages, stage, visible, kPage, sums);
+    attend_page<false, kDims>(stages, stage, visible, kPage, sums);
   } else {
-    attend_page<true>(stages, stage, visible, static_cast<int>(min(last + 1 - base, kKvBlock)), sums);
+    attend_page<true, kDims>(stages, stage, visible, static_cast<int>(min(last + 1 - base, kKvBlock)), sums);
   }
 }
 
@@ -79,7 +84,7 @@ __global__ void __launch_bounds__(kThreads, kDims > 128 ? 1 : 2)
   if (tile.span < 0) return;
   const KvSpan span = args.spans[tile.span];
   const std::int64_t kv_head = blockIdx.y;
-  const Stages stages(shared, shape);
+  const StagesOf<kDims> stages(shared, shape);
   const std::int64_t token = span.begin + tile.first;
   const std::int64_t position = span.start + tile.first;
   const std::int64_t last = position + tile.queries - 1;
@@ -99,13 +104,16 @@ __global__ void __launch_bounds__(kThreads, kDims > 128 ? 1 : 2)
   const std::int64_t positions[2] = {position + rows.query[0], position + rows.query[1]};
   RowSums<kDims> sums;
   sums.clear();
-  for (int stage = 0; block < end; ++block, stage ^= 1) {
-    if (block + 1 < end) stages.load(share_of(args, span.table[block + 1], kv_head), stage ^ 1);
+  constexpr bool kAhead = kDims <= 128;
+  for (int stage = 0; block < end; ++block) {
+    if (kAhead && block + 1 < end) stages.load(share_of(args, span.table[block + 1], kv_head), stage ^ 1);
     commit_copies();
-    wait_copies<1>();
+    wait_copies<kAhead ? 1 : 0>();
     __syncthreads();
     attend_block(shape, stages, stage, block * kKvBlock, positions, last, sums);
     __syncthreads();
+    if (!kAhead && block + 1 < end) stages.load(share_of(args, span.table[block + 1], kv_head), stage);
+    if (kAhead) stage ^= 1;
   }
   write_rows(args, rows, token, sums);
 }
@@ -113,7 +121,8 @@ __global__ void __launch_bounds__(kThreads, kDims > 128 ? 1 : 2)
 template <int kDims>
 int launch_tiles(const AttentionArgs& args, cudaStream_t stream) {
   const AttentionShape& shape = args.shape;
-  const std::int64_t bytes = Stages::bytes(shape);
+  static_assert(StagesOf<kDims>::bytes(kDims) <= kPortableShared);
+  const std::int64_t bytes = StagesOf<kDims>::bytes(key_row(shape));
   const std::int64_t queries = kRows / (shape.heads / shape.kv_heads);
   auto* const kernel = attend_tiles<kDims>;
   if (const cudaError_t error =
@@ -128,7 +137,7 @@ int launch_tiles(const AttentionArgs& args, cudaStream_t stream) {
 }  // namespace
 
 int attend_tiles(const AttentionArgs& args, cudaStream_t stream) {
-  if (takes_products(args.shape)) return attend_products(args, stream);
+  if (has_sm90() && takes_products(args.shape)) return attend_products(args, stream);
   if (args.shape.head_dim <= 64) return launch_tiles<64>(args, stream);
   if (args.shape.head_dim <= 128) return launch_tiles<128>(args, stream);
   return launch_tiles<256>(args, stream);

@@ -3,6 +3,7 @@
 #include "kernels/cuda/common/linear/order.h"
 #include "kernels/cuda/common/ops/block.cuh"
 #include "kernels/cuda/portable/experts/gemm.cuh"
+#include "kernels/cuda/portable/experts/tiles.h"
 
 namespace moracle::cuda {
 
@@ -67,22 +68,39 @@ __global__ void __launch_bounds__(kThreads) sort_pairs(const __grid_constant__ E
   }
 }
 
-// One block: every expert's pairs in tiles.
-__global__ void __launch_bounds__(kTileThreads) list_tiles(const __grid_constant__ ExpertsArgs args) {
-  __shared__ int offsets[kMostExperts + 1];
-  for (int e = static_cast<int>(threadIdx.x); e <= args.routed.experts; e += kTileThreads)
-    offsets[e] = args.routed.offsets[e];
+// One block: every expert's pairs in tiles of `rows`. A thread has experts in a row.
+__global__ void __launch_bounds__(kTileThreads) list_tiles(const __grid_constant__ ExpertsArgs args, int rows) {
+  constexpr int kOwn = kMostExperts / kTileThreads;
+  __shared__ int sums[kTileThreads / 32];
+  const auto thread = static_cast<int>(threadIdx.x);
+  const int own = (args.routed.experts + kTileThreads - 1) / kTileThreads;
+  int offsets[kOwn + 1];
+  int tiles[kOwn];
+  int all = 0;
+#pragma unroll
+  for (int i = 0; i <= kOwn; ++i)
+    offsets[i] = i <= own ? args.routed.offsets[min(thread * own + i, args.routed.experts)] : 0;
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    tiles[i] = i < own ? (offsets[i + 1] - offsets[i] + rows - 1) / rows : 0;
+    all += tiles[i];
+  }
+  int end = all;  // of this thread's, over its warp and those before
+  for (int step = 1; step < 32; step *= 2) {
+    const int before = __shfl_up_sync(~0U, end, step);
+    if (thread % 32 >= step) end += before;
+  }
+  if (thread % 32 == 31) sums[thread / 32] = end;
   __syncthreads();
-  const auto tiles_of = [&](int e) { return (offsets[e + 1] - offsets[e] + kPairTileRows - 1) / kPairTileRows; };
-  for (int e = static_cast<int>(threadIdx.x); e < args.routed.experts; e += kTileThreads) {
-    int at = 0;
-    for (int other = 0; other < e; ++other) at += tiles_of(other);
-    const int tiles = tiles_of(e);
-    for (int i = 0; i < tiles; ++i) {
-      args.tiles[1 + 2 * (at + i)] = e;
-      args.tiles[2 + 2 * (at + i)] = offsets[e] + i * kPairTileRows;
+  for (int warp = 0; warp < kTileThreads / 32; ++warp) end += warp < thread / 32 ? sums[warp] : 0;
+  if (thread + 1 == kTileThreads) args.tiles[0] = end;
+  int at = end - all;
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    for (int tile = 0; tile < tiles[i]; ++tile, ++at) {
+      args.tiles[1 + 2 * at] = thread * own + i;
+      args.tiles[2 + 2 * at] = offsets[i] + tile * rows;
     }
-    if (e + 1 == args.routed.experts) args.tiles[0] = at + tiles;
   }
 }
 
@@ -103,7 +121,7 @@ struct InputArgs {
 };
 
 __global__ void __launch_bounds__(kThreads) form_inputs(const __grid_constant__ InputArgs args) {
-  cudaTriggerProgrammaticLaunchCompletion();
+  allow_next_grid();
   const std::int64_t row = blockIdx.x;
   std::int64_t source = row;
   std::int64_t expert = 0;
@@ -153,19 +171,53 @@ __global__ void __launch_bounds__(kThreads) form_inputs(const __grid_constant__ 
   }
 }
 
-// One block a token: its choices in their order.
+// Blocks (columns, token): a token's choices in their order. A thread takes kWide neighbours.
+template <int kWide>
 __global__ void __launch_bounds__(kThreads) combine(const __grid_constant__ ExpertsArgs args) {
-  const std::int64_t token = blockIdx.x;
+  constexpr int kMostChoices = 64;
+  __shared__ std::int32_t places[kMostChoices];
+  __shared__ float weights[kMostChoices];
+  const std::int64_t token = blockIdx.y;
   const int hidden = args.routed.down.rows;
-  for (int k = static_cast<int>(threadIdx.x); k < hidden; k += kThreads) {
-    float sum = 0.0F;
-    for (int choice = 0; choice < args.routed.top_k; ++choice) {
-      const std::int64_t slot = token * args.routed.top_k + choice;
-      const std::int64_t at = args.routed.inverse[slot];
-      if (at >= 0) sum += args.routed.weights[slot] * args.y[at * hidden + k];
+  const int top_k = args.routed.top_k;
+  const int column = kWide * static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
+  float sums[kWide] = {};
+  for (int first = 0; first < top_k; first += kMostChoices) {
+    const int choices = min(kMostChoices, top_k - first);
+    __syncthreads();
+    if (static_cast<int>(threadIdx.x) < choices) {
+      const std::int64_t slot = token * top_k + first + threadIdx.x;
+      places[threadIdx.x] = args.routed.inverse[slot];
+      weights[threadIdx.x] = args.routed.weights[slot];
     }
-    args.routed.out[token * hidden + k] = sum;
+    __syncthreads();
+    if (column >= hidden) continue;
+#pragma unroll 8
+    for (int choice = 0; choice < choices; ++choice) {
+      if (places[choice] < 0) continue;
+      const float* const from = args.y + static_cast<std::int64_t>(places[choice]) * hidden + column;
+      if constexpr (kWide == 4) {
+        const float4 four = *reinterpret_cast<const float4*>(from);
+        sums[0] += weights[choice] * four.x;
+        sums[1] += weights[choice] * four.y;
+        sums[2] += weights[choice] * four.z;
+        sums[3] += weights[choice] * four.w;
+      } else {
+        sums[0] += weights[choice] * *from;
+      }
+    }
   }
+  if (column >= hidden) return;
+#pragma unroll
+  for (int i = 0; i < kWide; ++i) args.routed.out[token * hidden + column + i] = sums[i];
+}
+
+int launch_combine(const ExpertsArgs& args, cudaStream_t stream) {
+  const int hidden = args.routed.down.rows;
+  const int wide = hidden % 4 == 0 ? 4 : 1;
+  const dim3 grid(grid_of(hidden, wide * kThreads), static_cast<unsigned>(args.routed.tokens));
+  wide == 4 ? combine<4><<<grid, kThreads, 0, stream>>>(args) : combine<1><<<grid, kThreads, 0, stream>>>(args);
+  return cudaGetLastError();
 }
 
 void launch_gemm(const GemmArgs& args, bool gated, int row_tiles, cudaStream_t stream) {
@@ -207,9 +259,22 @@ int form_inputs_of(const LinearArgs& args, const InputOrder& order, cudaStream_t
                          .scales = args.x_scales,
                          .part_codes = static_cast<std::int64_t>(args.tokens) * part.matrix.padded,
                          .order = order};
-  if (can_round(args)) return launch_rounding(args, order, stream);
+  if (can_round(args)) {
+    return launch_rounding({.x = args.x,
+                            .codes = args.x_codes,
+                            .rows = args.tokens,
+                            .cols = part.matrix.cols,
+                            .padded = part.matrix.padded,
+                            .order = order},
+                           stream);
+  }
   form_inputs<<<static_cast<unsigned>(args.tokens), kThreads, 0, stream>>>(inputs);
   return cudaGetLastError();
+}
+
+// Whether a row's numbers are rounded to bf16 and no more, in the order in which they are made.
+bool rounds_alone(const PackArgs& pack, const MatrixArgs& matrix) {
+  return pack.input == InputKind::bf16 && matrix.order == kAbsent && matrix.padded == matrix.cols;
 }
 
 void launch_one_gemm(const LinearArgs& args, cudaStream_t stream) {
@@ -238,76 +303,102 @@ void launch_one_gemm(const LinearArgs& args, cudaStream_t stream) {
 
 int launch(const ExpertsArgs& args, cudaStream_t stream) {
   if (args.routed.tokens == 0) return cudaSuccess;
-  const int pairs = args.routed.tokens * args.routed.top_k;
-  const int row_tiles = static_cast<int>(most_tiles(pairs, args.routed.experts));
+  const RoutedExperts& routed = args.routed;
+  const int pairs = routed.tokens * routed.top_k;
+  const bool tiled = takes_expert_tiles(routed);
+  // Of experts with few pairs on average tiles are small: more blocks read weights at once.
+  const bool few = tiled && routed.batch_invariant == 0 && pairs <= kFewTileRows * routed.experts;
+  const int tile_rows = few ? kFewTileRows : kPairTileRows;
+  const int row_tiles = static_cast<int>(most_tiles(pairs, routed.experts, tile_rows));
   const auto blocks = [](int count) { return static_cast<unsigned>(count); };
-  const InputKind kind = args.routed.pack.input;
-  sort_pairs<<<blocks(args.routed.experts), kThreads, 0, stream>>>(args);
-  list_tiles<<<1, kTileThreads, 0, stream>>>(args);
+  const InputKind kind = routed.pack.input;
+  const InputOrder order{.nibbles = tiled && bits_of(routed.pack.code) == 4};
+  sort_pairs<<<blocks(routed.experts), kThreads, 0, stream>>>(args);
+  list_tiles<<<1, kTileThreads, 0, stream>>>(args, tile_rows);
   // The layer's input, once for each form.
-  const int x_rows = args.routed.input_variants == 0 ? args.routed.tokens : pairs;
-  const int x_groups = input_groups(kind, args.routed.gate.padded);
-  const std::int64_t x_part = static_cast<std::int64_t>(x_rows) * args.routed.gate.padded;
+  const int x_rows = routed.input_variants == 0 ? routed.tokens : pairs;
+  const int x_groups = input_groups(kind, routed.gate.padded);
+  const std::int64_t x_part = static_cast<std::int64_t>(x_rows) * routed.gate.padded;
   const std::int64_t x_plane = x_part * input_parts(kind);
   const std::int64_t x_plane_scales = static_cast<std::int64_t>(x_rows) * x_groups;
-  InputArgs inputs{.pack = args.routed.pack,
-                   .matrix = args.routed.gate,
-                   .from = args.routed.x,
-                   .pairs = args.routed.input_variants == 0 ? nullptr : args.routed.pairs,
-                   .offsets = args.routed.offsets,
-                   .ids = args.routed.ids,
-                   .experts = args.routed.experts,
-                   .top_k = args.routed.top_k,
+  InputArgs inputs{.pack = routed.pack,
+                   .matrix = routed.gate,
+                   .from = routed.x,
+                   .pairs = routed.input_variants == 0 ? nullptr : routed.pairs,
+                   .offsets = routed.offsets,
+                   .ids = routed.ids,
+                   .experts = routed.experts,
+                   .top_k = routed.top_k,
                    .codes = args.x_codes,
                    .scales = args.x_scales,
                    .part_codes = x_part,
-                   .order = {}};
-  form_inputs<<<blocks(x_rows), kThreads, 0, stream>>>(inputs);
-  if (args.routed.input_variants == 2) {
-    inputs.matrix = args.routed.up;
+                   .order = order};
+  const RoundedInputs plain{.x = routed.x,
+                            .codes = args.x_codes,
+                            .rows = x_rows,
+                            .cols = routed.gate.cols,
+                            .padded = routed.gate.padded,
+                            .order = order};
+  if (kind == InputKind::bf16 && routed.input_variants == 0 && can_round(plain)) {
+    if (const int error = launch_rounding(plain, stream); error != cudaSuccess) return error;
+  } else {
+    form_inputs<<<blocks(x_rows), kThreads, 0, stream>>>(inputs);
+  }
+  if (routed.input_variants == 2) {
+    inputs.matrix = routed.up;
     inputs.codes += x_plane;
     inputs.scales += x_plane_scales;
     form_inputs<<<blocks(x_rows), kThreads, 0, stream>>>(inputs);
   }
-  GemmArgs gemm{.pack = args.routed.pack,
-                .slots = {args.routed.gate, args.routed.up},
-                .gate = args.routed.activation,
+  GemmArgs gemm{.pack = routed.pack,
+                .slots = {routed.gate, routed.up},
+                .gate = routed.activation,
                 .tiles = args.tiles,
-                .offsets = args.routed.offsets,
-                .pairs = args.routed.input_variants == 0 ? args.routed.pairs : nullptr,
-                .top_k = args.routed.top_k,
+                .offsets = routed.offsets,
+                .pairs = routed.input_variants == 0 ? routed.pairs : nullptr,
+                .top_k = routed.top_k,
                 .rows = 0,
                 .codes = args.x_codes,
                 .scales = args.x_scales,
-                .plane_codes = args.routed.input_variants == 2 ? x_plane : 0,
-                .plane_scales = args.routed.input_variants == 2 ? x_plane_scales : 0,
+                .plane_codes = routed.input_variants == 2 ? x_plane : 0,
+                .plane_scales = routed.input_variants == 2 ? x_plane_scales : 0,
                 .part_codes = x_part,
                 .input_group = input_group(kind),
                 .input_groups = x_groups,
                 .out = args.h};
-  launch_gemm(gemm, true, row_tiles, stream);
-  const std::int64_t h_part = static_cast<std::int64_t>(pairs) * args.routed.down.padded;
-  inputs.matrix = args.routed.down;
-  inputs.from = args.h;
-  inputs.pairs = args.routed.pairs;
-  inputs.top_k = 0;
-  inputs.codes = args.h_codes;
-  inputs.scales = args.h_scales;
-  inputs.part_codes = h_part;
-  form_inputs<<<blocks(pairs), kThreads, 0, stream>>>(inputs);
-  gemm.slots[0] = args.routed.down;
-  gemm.slots[1] = args.routed.down;
+  // Rows that are rounded alone are rounded where they are made.
+  const bool rounded = tiled && rounds_alone(routed.pack, routed.down);
+  const auto multiply = [&](bool is_gated) {
+    if (tiled)
+      return launch_expert_tiles(gemm, is_gated, tile_rows, row_tiles, is_gated && rounded ? args.h_codes : nullptr,
+                                 routed.down.padded, stream);
+    launch_gemm(gemm, is_gated, row_tiles, stream);
+    return static_cast<int>(cudaGetLastError());
+  };
+  if (const int error = multiply(true); error != cudaSuccess) return error;
+  const std::int64_t h_part = static_cast<std::int64_t>(pairs) * routed.down.padded;
+  if (!rounded) {
+    inputs.matrix = routed.down;
+    inputs.from = args.h;
+    inputs.pairs = routed.pairs;
+    inputs.top_k = 0;
+    inputs.codes = args.h_codes;
+    inputs.scales = args.h_scales;
+    inputs.part_codes = h_part;
+    form_inputs<<<blocks(pairs), kThreads, 0, stream>>>(inputs);
+  }
+  gemm.slots[0] = routed.down;
+  gemm.slots[1] = routed.down;
   gemm.pairs = nullptr;
   gemm.codes = args.h_codes;
   gemm.scales = args.h_scales;
   gemm.plane_codes = 0;
   gemm.plane_scales = 0;
   gemm.part_codes = h_part;
-  gemm.input_groups = input_groups(kind, args.routed.down.padded);
+  gemm.input_groups = input_groups(kind, routed.down.padded);
   gemm.out = args.y;
-  launch_gemm(gemm, false, row_tiles, stream);
-  combine<<<blocks(args.routed.tokens), kThreads, 0, stream>>>(args);
-  return cudaGetLastError();
+  if (const int error = multiply(false); error != cudaSuccess) return error;
+  return launch_combine(args, stream);
 }
 
 int launch(const LinearArgs& args, cudaStream_t stream) {
@@ -326,7 +417,7 @@ int launch(const LinearArgs& args, cudaStream_t stream) {
     return cudaGetLastError();
   }
   if (tiled && args.batch_invariant == 0 && args.tokens <= kMostRounded && can_round(args)) {
-    const int error = launch_tiles(args, {.formed = false, .group = -1}, false, stream);
+    const int error = launch_tiles(args, {.formed = false, .group = -1}, stream);
     return error != cudaSuccess ? error : cudaGetLastError();
   }
   const bool products = tiled && are_products(args);
@@ -335,7 +426,8 @@ int launch(const LinearArgs& args, cudaStream_t stream) {
   const int bits = bits_of(first.pack.code);
   const InputOrder order{.nibbles = tiled && bits == 4, .fragments = products && bits < 16};
   const auto launch_formed = [&](const LinearArgs& linear) {
-    if (tiled) return launch_tiles(linear, formed, products, stream);
+    if (products) return launch_products(linear, formed, stream);
+    if (tiled) return launch_tiles(linear, formed, stream);
     few ? launch_few(linear, formed, stream) : launch_one_gemm(linear, stream);
     return static_cast<int>(cudaSuccess);
   };

@@ -9,6 +9,7 @@
 #include "kernels/cuda/common/launch.h"
 #include "kernels/cuda/common/linear/matrices.cuh"
 #include "kernels/cuda/common/linear/scales.cuh"
+#include "kernels/cuda/common/mma.cuh"
 
 namespace moracle::cuda {
 
@@ -275,7 +276,7 @@ __global__ void __launch_bounds__(kMostThreads, kTokens > 4 ? 1 : 2)
   using P = Piece<Code>;
   extern __shared__ uint4 staged[];
   __shared__ float shared_sums[kMostWarps][kRows][kTokens];
-  cudaTriggerProgrammaticLaunchCompletion();
+  allow_next_grid();
   const LinearMatrix& of = matrix_of_block(args.matrices, args.count, blockIdx.x);
   const MatrixArgs& matrix = of.matrix;
   const int warp = static_cast<int>(threadIdx.x) / 32;
@@ -302,7 +303,7 @@ __global__ void __launch_bounds__(kMostThreads, kTokens > 4 ? 1 : 2)
 #pragma unroll
     for (int ahead = 0; ahead < P::kAhead; ++ahead) fetch_rows(held[ahead], mine + ahead * stride);
     if (first == 0) {
-      cudaGridDependencySynchronize();
+      wait_for_last_grid();
     } else {
       __syncthreads();
     }

@@ -55,12 +55,12 @@ __global__ void __launch_bounds__(kThreads) router(const __grid_constant__ Route
 }
 
 // The same by way of shared memory, of rows that are read 16 bytes at a time: a stage has 128 columns of the block's
-// tokens and experts, which are copied kRouterStages - 1 stages ahead. A warp takes kWarpRows of each. kParts: warps
+// tokens and experts, which are copied kStages - 1 stages ahead. A warp takes kWarpRows of each. kParts: warps
 // that share the columns of a tile, each with stages of its own; then columns are added in another order.
 constexpr int kWarpRows = 8;
-constexpr int kRouterStages = 4;
-template <int kTokenWarps_, int kExpertWarps_, int kParts_ = 1>
+template <int kTokenWarps_, int kExpertWarps_, int kParts_, int kStages_>
 struct RouterPlan {
+  static constexpr int kStages = kStages_;
   static constexpr int kExpertWarps = kExpertWarps_;
   static constexpr int kParts = kParts_;
   static constexpr int kTileWarps = kTokenWarps_ * kExpertWarps;
@@ -69,7 +69,7 @@ struct RouterPlan {
   static constexpr int kTokens = kWarpRows * kTokenWarps_;
   static constexpr int kExperts = kWarpRows * kExpertWarps;
   static constexpr int kStageFours = (kTokens + kExperts) * 32;
-  static constexpr int kBytes = kParts * kRouterStages * kStageFours * static_cast<int>(sizeof(float4));
+  static constexpr int kBytes = kParts * kStages * kStageFours * static_cast<int>(sizeof(float4));
 };
 
 // What a warp copies: rows of tokens and experts, 16 bytes a lane.
@@ -163,21 +163,21 @@ __global__ void __launch_bounds__(Plan::kThreads) router_tiles(const __grid_cons
   const int own_expert = warp % Plan::kExpertWarps * kWarpRows;
   const int part_steps = (all_steps + Plan::kParts - 1) / Plan::kParts;
   const int steps = min(part_steps, all_steps - part * part_steps);
-  float4* const stages = router_stages + part * kRouterStages * Plan::kStageFours;
+  float4* const stages = router_stages + part * Plan::kStages * Plan::kStageFours;
   RouterCopies<Plan> copies(args, token, expert, std::int64_t{part} * part_steps * kStepColumns);
-  for (int step = 0; step + 1 < kRouterStages; ++step) {
+  for (int step = 0; step + 1 < Plan::kStages; ++step) {
     if (step < steps) copies.copy(stages + step * Plan::kStageFours);
     commit_copies();
   }
   float sums[kWarpRows * kWarpRows] = {};
 #pragma unroll 1
   for (int step = 0; step < steps; ++step) {
-    wait_copies<kRouterStages - 2>();
+    wait_copies<Plan::kStages - 2>();
     Plan::kTileWarps == 1 ? __syncwarp() : __syncthreads();
-    const int next = step + kRouterStages - 1;
-    if (next < steps) copies.copy(stages + next % kRouterStages * Plan::kStageFours);
+    const int next = step + Plan::kStages - 1;
+    if (next < steps) copies.copy(stages + next % Plan::kStages * Plan::kStageFours);
     commit_copies();
-    const float4* const stage = stages + step % kRouterStages * Plan::kStageFours + lane;
+    const float4* const stage = stages + step % Plan::kStages * Plan::kStageFours + lane;
     float4 inputs[kWarpRows];
 #pragma unroll
     for (int t = 0; t < kWarpRows; ++t) inputs[t] = stage[(own_token + t) * 32];
@@ -215,14 +215,21 @@ cudaError_t launch_plan(const RouteArgs& args, cudaStream_t stream) {
                      stream, args);
 }
 
+// kStages: what shared memory has room for.
+template <int kStages>
+cudaError_t launch_tiles(const RouteArgs& args, cudaStream_t stream) {
+  static_assert(kStages > 3 || RouterPlan<4, 4, 1, kStages>::kBytes <= kPortableShared);
+  if (args.tokens > kSmallTiles) return launch_plan<RouterPlan<4, 4, 1, kStages>>(args, stream);
+  return args.batch_invariant == 0 ? launch_plan<RouterPlan<1, 1, 4, kStages>>(args, stream)
+                                   : launch_plan<RouterPlan<1, 1, 1, kStages>>(args, stream);
+}
+
 }  // namespace
 
 int launch_router(const RouteArgs& args, cudaStream_t stream) {
   if (whole_fours(args)) {
     if (takes_router_products(args)) return launch_router_products(args, stream);
-    if (args.batch_invariant == 0 && args.tokens <= kSmallTiles) return launch_plan<RouterPlan<1, 1, 4>>(args, stream);
-    return args.tokens <= kSmallTiles ? launch_plan<RouterPlan<1, 1>>(args, stream)
-                                      : launch_plan<RouterPlan<4, 4>>(args, stream);
+    return has_sm90() ? launch_tiles<4>(args, stream) : launch_tiles<3>(args, stream);
   }
   const std::int64_t tiles = (args.shape.experts + kTileExperts - 1) / kTileExperts;
   const std::int64_t warps = (args.tokens + kTileTokens - 1) / kTileTokens * tiles;

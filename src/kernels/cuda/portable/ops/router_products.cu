@@ -10,20 +10,24 @@ namespace moracle::cuda {
 namespace {
 
 // A block takes 64 tokens and 64 experts; a warp 32 of each, and one half of a stage's columns.
-struct Tile {
+struct TileShape {
   static constexpr int kRows = 64;
   static constexpr int kDepth = 64;  // columns of a stage
   static constexpr int kHalf = kDepth / 2;
-  static constexpr int kStages = 3;
   static constexpr int kThreads = 256;
   static constexpr int kPitch = kDepth + 4;  // so that the numbers of a fragment lie in banks of their own
+};
+// kStages: what shared memory has room for.
+template <int kStages_>
+struct Tile : TileShape {
+  static constexpr int kStages = kStages_;
   float inputs[kStages][kRows][kPitch];
   float weights[kStages][kRows][kPitch];
 };
-constexpr int kSumPitch = Tile::kRows + 4;
-static_assert(sizeof(float) * Tile::kRows * kSumPitch <= sizeof(Tile));
+constexpr int kSumPitch = TileShape::kRows + 4;
 
 // Columns [from, from + kDepth) of the tile's rows; zeros behind the last. Rows beyond the last are the last again.
+template <class Tile>
 __device__ __forceinline__ void copy_stage(Tile& tile, int stage, const RouteArgs& args, std::int64_t token,
                                            std::int64_t expert, int from) {
   constexpr int kFours = Tile::kDepth / 4;
@@ -42,8 +46,10 @@ __device__ __forceinline__ void copy_stage(Tile& tile, int stage, const RouteArg
 }
 
 // Grid: experts, tokens.
+template <class Tile>
 __global__ void __launch_bounds__(Tile::kThreads) router_products(const __grid_constant__ RouteArgs args) {
   extern __shared__ __align__(16) std::byte router_tile[];
+  static_assert(sizeof(float) * Tile::kRows * kSumPitch <= sizeof(Tile));
   Tile& tile = *reinterpret_cast<Tile*>(router_tile);
   allow_next_grid();
   wait_for_last_grid();
@@ -109,24 +115,30 @@ __global__ void __launch_bounds__(Tile::kThreads) router_products(const __grid_c
   });
 }
 
+template <class Tile>
+cudaError_t launch_products(const RouteArgs& args, cudaStream_t stream) {
+  if (const cudaError_t error =
+          cudaFuncSetAttribute(router_products<Tile>, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Tile));
+      error != cudaSuccess)
+    return error;
+  return launch_grid(router_products<Tile>,
+                     {.grid = dim3(grid_of(args.shape.experts, Tile::kRows), grid_of(args.tokens, Tile::kRows)),
+                      .threads = static_cast<unsigned>(Tile::kThreads),
+                      .shared = sizeof(Tile)},
+                     stream, args);
+}
+
 }  // namespace
 
 bool takes_router_products(const RouteArgs& args) {
   constexpr unsigned kLeastBlocks = 96;
   return args.batch_invariant == 0 &&
-         grid_of(args.shape.experts, Tile::kRows) * grid_of(args.tokens, Tile::kRows) >= kLeastBlocks;
+         grid_of(args.shape.experts, TileShape::kRows) * grid_of(args.tokens, TileShape::kRows) >= kLeastBlocks;
 }
 
 int launch_router_products(const RouteArgs& args, cudaStream_t stream) {
-  if (const cudaError_t error =
-          cudaFuncSetAttribute(router_products, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Tile));
-      error != cudaSuccess)
-    return error;
-  return launch_grid(router_products,
-                     {.grid = dim3(grid_of(args.shape.experts, Tile::kRows), grid_of(args.tokens, Tile::kRows)),
-                      .threads = static_cast<unsigned>(Tile::kThreads),
-                      .shared = sizeof(Tile)},
-                     stream, args);
+  static_assert(sizeof(Tile<2>) <= kPortableShared);
+  return has_sm90() ? launch_products<Tile<3>>(args, stream) : launch_products<Tile<2>>(args, stream);
 }
 
 }  // namespace moracle::cuda

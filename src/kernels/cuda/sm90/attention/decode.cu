@@ -7,9 +7,8 @@
 #include <algorithm>
 
 #include "kernels/cuda/common/attention/attend.h"
+#include "kernels/cuda/common/attention/halves.cuh"
 #include "kernels/cuda/common/attention/head.cuh"
-#include "kernels/cuda/common/attention/page.cuh"
-#include "kernels/cuda/common/attention/splits.cuh"
 #include "kernels/cuda/common/grid.cuh"
 
 namespace moracle::cuda {
@@ -18,30 +17,18 @@ namespace {
 
 constexpr int kWarps = static_cast<int>(kSectionPositions) / kHalf;
 constexpr int kThreads = 32 * kWarps;
-constexpr int kRows = static_cast<int>(kMostGroup);
+constexpr int kRows = kSequenceRows;
 constexpr int kMostShared = 226 * 1024;  // of a multiprocessor, beside what blocks have for themselves
 // Of a multiprocessor.
 template <int kDims>
 constexpr int kBlocks = kDims > 128 ? 1 : 2;
 
-// One sequence and one key head.
-struct Task {
-  const AttentionArgs& args;
-  const KvSpan& span;
-  std::int64_t kv_head;
-  int group;
-  int dims;
-  int key_chunks;  // of a row of keys
-  Sections sections;
-};
-
 // Shared memory: queries; for each warp a half of keys and one of values; what the warps have summed; what they have
 // together.
 struct Shared {
-  uint4* queries;    // [kRows, key_chunks]
-  uint4* halves;     // [warps, 2, kHalf key_chunks]
-  float* stats;      // [warps, kRows, 2]
-  float* sums;       // [warps, group, dims]
+  uint4* queries;  // [kRows, key_chunks]
+  uint4* halves;   // [warps, 2, kHalf key_chunks]
+  WarpSums warps;
   float* own_stats;  // [kRows, 2], of the block
   float* own_sums;   // [group, dims]
 
@@ -54,33 +41,10 @@ struct Shared {
   __device__ Shared(uint4* at, const Task& task)
       : queries(at),
         halves(at + kRows * task.key_chunks),
-        stats(reinterpret_cast<float*>(halves + kWarps * 2 * kHalf * task.key_chunks)),
-        sums(stats + kWarps * kRows * 2),
-        own_stats(stats + kWarps * floats(task.args.shape)),
+        warps{reinterpret_cast<float*>(halves + kWarps * 2 * kHalf * task.key_chunks),
+              reinterpret_cast<float*>(halves + kWarps * 2 * kHalf * task.key_chunks) + kWarps * kRows * 2},
+        own_stats(warps.stats + kWarps * floats(task.args.shape)),
         own_sums(own_stats + kRows * 2) {}
-};
-
-// Halves of pages that a warp takes, counted from position 0: of every section that its block has, one.
-class Halves {
- public:
-  __device__ Halves(const Task& task, int rank, int blocks) : step_(blocks * kWarps) {
-    const std::int64_t position = task.span.start;
-    const std::int64_t window = task.args.shape.window;
-    last_ = position / kHalf;
-    const std::int64_t first = window == 0 ? 0 : max(position - window + 1, std::int64_t{0}) / kHalf;
-    at_ = (task.sections.first + rank) * kWarps + threadIdx.x / 32;
-    while (at_ < first) next();
-  }
-  [[nodiscard]] __device__ bool any() const { return at_ <= last_; }
-  [[nodiscard]] __device__ std::int64_t at() const { return at_; }
-  // Whether the position that this call appends is in it.
-  [[nodiscard]] __device__ bool is_last() const { return at_ == last_; }
-  __device__ void next() { at_ += step_; }
-
- private:
-  std::int64_t at_;
-  std::int64_t last_;
-  int step_;
 };
 
 // The token's own key and value, by the warp whose half its position is in.
@@ -113,122 +77,14 @@ struct NewHead {
     own_key[0].each(8 * task.key_chunks, [&](int i, float x) {
       to[8 * chunk_place(slot, i / 8, task.key_chunks) + i % 8] = i < task.dims ? encode_bf16(x) : 0;
     });
+    __syncwarp();
   }
   __device__ void put_value(const Task& task, uint4* values) {
     auto* const to = reinterpret_cast<std::uint16_t*>(values) + task.span.start % kHalf;
     value.each(task.dims, [&](int i, float x) { to[i * kHalf] = encode_bf16(x); });
+    __syncwarp();
   }
 };
-
-// What a warp copies and computes with.
-class WarpPages {
- public:
-  __device__ WarpPages(const Task& task, const Shared& shared)
-      : task_(task),
-        keys_(shared.halves + static_cast<int>(threadIdx.x) / 32 * 2 * kHalf * task.key_chunks),
-        values_(keys_ + kHalf * task.key_chunks),
-        lane_(static_cast<int>(threadIdx.x) % 32),
-        reciprocal_(65536 / task.key_chunks + 1) {}
-
-  [[nodiscard]] __device__ uint4* own_keys() const { return keys_; }
-  [[nodiscard]] __device__ uint4* own_values() const { return values_; }
-  [[nodiscard]] __device__ Chunks keys() const { return {keys_, task_.key_chunks, flip_of(task_.key_chunks)}; }
-  [[nodiscard]] __device__ Values values() const { return {values_, 8 * task_.key_chunks}; }
-
-  __device__ void copy_keys(const Halves& half) const {
-    if (half.any()) {
-      const uint4* const from = share(half).keys + half.at() % 2 * kHalf * task_.key_chunks;
-      const int flip = flip_of(task_.key_chunks);
-      for (int i = lane_; i < kHalf * task_.key_chunks; i += 32) {
-        const int row = i * reciprocal_ >> 16;  // i / key_chunks of up to 32 chunks and rows
-        copy_async(keys_ + (row % 2 != 0 ? i ^ flip : i), from + i);
-      }
-    }
-    commit_copies();
-  }
-  __device__ void copy_values(const Halves& half) const {
-    if (half.any()) {
-      const uint4* const from = share(half).values + half.at() % 2 * kHalf * task_.key_chunks;
-      for (int i = lane_; i < kHalf * task_.key_chunks; i += 32) copy_async(values_ + i, from + i);
-    }
-    commit_copies();
-  }
-
- private:
-  [[nodiscard]] __device__ Share share(const Halves& half) const {
-    return share_of(task_.args, task_.span.table[half.at() / 2], task_.kv_head);
-  }
-
-  const Task& task_;
-  uint4* keys_;
-  uint4* values_;
-  int lane_;
-  int reciprocal_;
-};
-
-// The warp's halves, of which the first is on its way.
-template <int kDims>
-__device__ void attend_halves(const Task& task, const Shared& shared, const WarpPages& pages, NewHead<kDims / 32>& own,
-                              Halves& half, RowSums<kDims>& sums) {
-  const Chunks queries{shared.queries, task.key_chunks, flip_of(task.key_chunks)};
-  const float scale = kLog2E / sqrtf(static_cast<float>(task.dims));
-  sums.clear();
-  while (half.any()) {
-    const std::int64_t base = half.at() * kHalf;
-    const Visible all = visible_in(base, task.span.start, task.args.shape.window);
-    const Visible seen{min(all.begin, kHalf), min(all.end, kHalf)};
-    const bool last = half.is_last();
-    half.next();
-    float scores[kHalf / 8][4];
-    wait_copies<1>();
-    __syncwarp();
-    if (last) {
-      own.put_key(task, pages.own_keys());
-      __syncwarp();
-    }
-    score_keys(queries, pages.keys(), scores);
-    __syncwarp();
-    pages.copy_keys(half);
-    const bool edge = seen.begin != 0 || seen.end != kHalf;
-    if (edge) hide_scores(scores, {seen, seen});
-    exponentiate(scores, scale, sums);
-    wait_copies<1>();
-    __syncwarp();
-    if (last) {
-      own.put_value(task, pages.own_values());
-      __syncwarp();
-    }
-    if (edge) {
-      add_values<kDims, true>(scores, pages.values(), task.dims, seen.end, sums);
-    } else {
-      add_values<kDims, false>(scores, pages.values(), task.dims, kHalf, sums);
-    }
-    __syncwarp();
-    pages.copy_values(half);
-  }
-}
-
-template <int kDims>
-__device__ void give(const Task& task, const RowSums<kDims>& sums, const Shared& to) {
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int part = static_cast<int>(threadIdx.x) % 4;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int row = static_cast<int>(threadIdx.x) % 32 / 4 + 8 * half;
-    const float sum = sum_of_parts(sums.sum[half]);
-    if (row >= task.group) continue;
-    float* const out = to.sums + (warp * task.group + row) * task.dims + 2 * part;
-#pragma unroll
-    for (int tile = 0; tile < kDims / 8; ++tile) {
-      if (8 * tile >= task.dims) break;
-      *reinterpret_cast<float2*>(out + 8 * tile) = {sums.out[tile][2 * half], sums.out[tile][2 * half + 1]};
-    }
-    if (part != 0) continue;
-    to.stats[2 * (warp * kRows + row)] = sums.maximum[half];
-    to.stats[2 * (warp * kRows + row) + 1] = sum;
-  }
-  __syncthreads();
-}
 
 // What has been summed under two maxima, in their order.
 struct MergeFactors {
@@ -242,60 +98,6 @@ struct MergeFactors {
         next(power_of_two(next_maximum - maximum)) {}
   [[nodiscard]] __device__ float merge(float sum, float next_sum) const { return fmaf(next_sum, next, sum * before); }
 };
-
-// Every number of the rows, over the warps in their order.
-__device__ void merge_warps(const Task& task, const Shared& of) {
-  __shared__ float factors[kRows][kWarps];
-  for (int row = static_cast<int>(threadIdx.x); row < task.group; row += kThreads) {
-    float2 of_warp[kWarps];
-    float maximum = -INFINITY;
-#pragma unroll
-    for (int warp = 0; warp < kWarps; ++warp) {
-      of_warp[warp] = reinterpret_cast<const float2*>(of.stats)[warp * kRows + row];
-      maximum = fmaxf(maximum, of_warp[warp].x);
-    }
-    float sum = 0.0F;
-#pragma unroll
-    for (int warp = 0; warp < kWarps; ++warp) {
-      // A warp whose positions nobody sees has a maximum of -infinity and sums of 0.
-      factors[row][warp] = power_of_two(of_warp[warp].x - maximum);
-      sum = fmaf(of_warp[warp].y, factors[row][warp], sum);
-    }
-    reinterpret_cast<float2*>(of.own_stats)[row] = {maximum, sum};
-  }
-  __syncthreads();
-  const auto chunks = static_cast<unsigned>(task.dims) / 4;
-  const unsigned all = static_cast<unsigned>(task.group) * chunks;
-  const auto* const parts = reinterpret_cast<const float4*>(of.sums);
-  for (unsigned i = threadIdx.x; i < all; i += kThreads) {
-    const unsigned row = i / chunks;
-    float4 value{};
-#pragma unroll
-    for (int warp = 0; warp < kWarps; ++warp) {
-      const float4 part = parts[static_cast<unsigned>(warp) * all + i];
-      const float factor = factors[row][warp];
-      value.x = fmaf(part.x, factor, value.x);
-      value.y = fmaf(part.y, factor, value.y);
-      value.z = fmaf(part.z, factor, value.z);
-      value.w = fmaf(part.w, factor, value.w);
-    }
-    reinterpret_cast<float4*>(of.own_sums)[i] = value;
-  }
-  __syncthreads();
-}
-
-// Four columns of a row.
-__device__ void write_output(const Task& task, int row, int column, const float4& value, float maximum, float sum) {
-  const AttentionArgs& args = task.args;
-  const std::int64_t token = task.span.begin;
-  const std::int64_t head = task.kv_head * task.group + row;
-  const float factor = row_factor(args, head, maximum, sum);
-  *reinterpret_cast<float4*>(args.out + (token * args.shape.heads + head) * task.dims + column) = {
-      gated_output(args, token, head, column, value.x * factor),
-      gated_output(args, token, head, column + 1, value.y * factor),
-      gated_output(args, token, head, column + 2, value.z * factor),
-      gated_output(args, token, head, column + 3, value.w * factor)};
-}
 
 // The queries of the key head, a row for each of a warp's; zeros in the others.
 template <int kMost>
@@ -369,11 +171,11 @@ __global__ void __launch_bounds__(kThreads, kBlocks<kDims>)
                   .key_chunks = static_cast<int>(key_row(shape) / 8),
                   .sections = sections_of(span.start, shape.window, kSectionPositions, kSplits)};
   const Shared shared(memory, task);
-  const WarpPages pages(task, shared);
+  const WarpPages pages(task, shared.halves);
   const int blocks = min(static_cast<int>(gridDim.z), task.sections.splits);
   const auto rank = static_cast<int>(blockIdx.z);
   if (rank >= blocks) return wait_for_last_grid();
-  Halves half(task, rank, blocks);
+  Halves<kWarps> half(task, rank, blocks);
   pages.copy_keys(half);
   pages.copy_values(half);
   constexpr int kMost = kDims / 32;
@@ -388,14 +190,17 @@ __global__ void __launch_bounds__(kThreads, kBlocks<kDims>)
   NewHead<kMost> own{};
   queries.load(task);
   if (appends) own.load(task);
-  float* const row = shared.sums + static_cast<int>(threadIdx.x) / 32 * task.dims;
+  float* const row = shared.warps.sums + static_cast<int>(threadIdx.x) / 32 * task.dims;
   queries.put(task, terms, shared, row);
   if (appends) own.make(task, key_terms, row);
   __syncthreads();
   RowSums<kDims> sums;
-  attend_halves(task, shared, pages, own, half, sums);
-  give(task, sums, shared);
-  merge_warps(task, shared);
+  attend_halves(task, shared.queries, pages, own, half, sums);
+  give(task, sums, shared.warps);
+  merge_warps<kWarps>(
+      task, shared.warps, [&](int of, float2 stats) { reinterpret_cast<float2*>(shared.own_stats)[of] = stats; },
+      [&](unsigned i, const float4& value) { reinterpret_cast<float4*>(shared.own_sums)[i] = value; });
+  __syncthreads();
   merge_cluster(task, shared, blocks);
 }
 

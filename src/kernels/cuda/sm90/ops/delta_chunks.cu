@@ -508,8 +508,9 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 bool has_delta_chunks(const DeltaRuleArgs& args) {
   const DeltaNetShape& shape = args.shape;
-  return delta_chunks(args) > 0 && shape.key_dim % 4 == 0 && shape.value_dim % 2 == 0 && shape.channels() % 4 == 0 &&
-         shape.value_width() % 2 == 0 && reinterpret_cast<std::uintptr_t>(args.work) % 16 == 0 &&
+  return has_sm90() && delta_chunks(args) > 0 && shape.key_dim % 4 == 0 && shape.value_dim % 2 == 0 &&
+         shape.channels() % 4 == 0 && shape.value_width() % 2 == 0 &&
+         reinterpret_cast<std::uintptr_t>(args.work) % 16 == 0 &&
          reinterpret_cast<std::uintptr_t>(args.mixed) % 16 == 0;
 }
 

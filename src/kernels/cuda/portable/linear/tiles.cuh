@@ -5,8 +5,8 @@
 // The order in which `mma.sync` adds 64 columns, a slice, is free: a lane takes 16 neighbours of them, and of 4-bit
 // codes column i beside column i + 4, in which order inputs are formed.
 //
-// Where tokens are few, two warps share the columns of a stage, and the blocks of a cluster the stages: each leaves its
-// sums in shared memory, and they are added in one order.
+// Where tokens are few, warps share the columns of a stage, and on capability 9.0 the blocks of a cluster the stages:
+// each leaves its sums in shared memory, and they are added in one order.
 #pragma once
 
 #include <cooperative_groups.h>
@@ -41,9 +41,14 @@ struct TileArgs {
   std::int32_t cols;
 };
 
+// Where a plan runs: what shared memory a block has, and whether there are clusters.
+enum class Reach : std::uint8_t { sm90, any };
+
 // Warps [kSplits, kTokenWarps, kRowWarps] of kRowTiles x 16 weight rows and kTokenTiles x 8 tokens.
-template <class Code_, int kRowTiles_, int kTokenTiles_, int kRowWarps_, int kTokenWarps_, int kSplits_, bool kRounds_>
+template <Reach kReach_, class Code_, int kRowTiles_, int kTokenTiles_, int kRowWarps_, int kTokenWarps_, int kSplits_,
+          bool kRounds_>
 struct TilePlan {
+  static constexpr Reach kReach = kReach_;
   using Code = Code_;
   using Form = SliceForm<Code>;
   static constexpr bool kRounds = kRounds_;  // inputs, as they are loaded
@@ -55,15 +60,17 @@ struct TilePlan {
   static constexpr int kThreads = 32 * kRowWarps * kTokenWarps * kSplits;
   static constexpr int kRows = 16 * kRowTiles * kRowWarps;
   static constexpr int kTokens = 8 * kTokenTiles * kTokenWarps;
-  static constexpr int kSlices = Form::kBits == 16 && kTokens <= 64 ? 1 : 2;  // of a warp in a stage
+  static constexpr bool kNarrow =
+      kReach == Reach::any ? kTokens > 64 || Form::kBits == 16 : Form::kBits == 16 && kTokens <= 64;
+  static constexpr int kSlices = kNarrow ? 1 : 2;  // of a warp in a stage
   static constexpr int kStageSlices = kSlices * kSplits;
   static constexpr int kColumns = kSlice * kStageSlices;  // of a stage
   static constexpr int kInputBytes = kStageSlices * kTokens * kInputStride;
   static constexpr int kStageBytes = kInputBytes + kStageSlices * kRows * Form::kStride;
-  static constexpr int kBlocks = kRows <= 64 ? 2 : 1;  // of a multiprocessor
+  static constexpr int kBlocks = kReach == Reach::sm90 && kRows <= 64 ? 2 : 1;  // of a multiprocessor
   // Of a stage, 8 inputs each, that a thread loads.
   static constexpr int kUnits = kRounds ? (kTokens * kColumns / 8 + kThreads - 1) / kThreads : 0;
-  static constexpr int kFit = 224 * 1024 / kBlocks / kStageBytes;
+  static constexpr int kFit = (kReach == Reach::sm90 ? 224 * 1024 / kBlocks : kPortableShared) / kStageBytes;
   static constexpr int kStages = kFit < 4 ? kFit : 4;
   static_assert(kStages >= 2);
   static constexpr bool kShares = kSplits > 1 || kTokens <= 64;  // its sums with warps or blocks
@@ -318,23 +325,6 @@ class TileBlock {
     }
   }
 
-  static __device__ __forceinline__ void load_words(std::uint32_t (&to)[Form::kWords], const std::uint8_t* from) {
-    if constexpr (Form::kWords == 2) {
-      const uint2 two = *reinterpret_cast<const uint2*>(from);
-      to[0] = two.x;
-      to[1] = two.y;
-    } else {
-#pragma unroll
-      for (int i = 0; i < Form::kWords / 4; ++i) {
-        const uint4 four = reinterpret_cast<const uint4*>(from)[i];
-        to[4 * i] = four.x;
-        to[4 * i + 1] = four.y;
-        to[4 * i + 2] = four.z;
-        to[4 * i + 3] = four.w;
-      }
-    }
-  }
-
   // Scales what the columns that end with the slice at `column` have summed.
   __device__ __forceinline__ void fold(int column, const Terms& terms) {
     float scales[Plan::kRowTiles][2];
@@ -422,33 +412,47 @@ class TileBlock {
           }
         }
       }
-      auto cluster = cooperative_groups::this_cluster();
-      cluster.sync();
-      const int ranks = static_cast<int>(gridDim.x);
+      sync_ranks();
+      const int ranks = Plan::kReach == Reach::sm90 ? static_cast<int>(gridDim.x) : 1;
       const int rows = Plan::kRows / ranks;
       for (int i = static_cast<int>(threadIdx.x); i < Plan::kTokens * rows; i += Plan::kThreads) {
         const int token = i / rows;
         const int row = static_cast<int>(blockIdx.x) * rows + i % rows;
         if (first_token_ + token >= args_.tokens || first_row_ + row >= of_.matrix.rows) continue;
-        float found[kMostRanks][Plan::kSplits];
+        constexpr int kRanks = Plan::kReach == Reach::sm90 ? kMostRanks : 1;
+        float found[kRanks][Plan::kSplits];
 #pragma unroll
-        for (int rank = 0; rank < kMostRanks; ++rank) {
-          const float* const from = cluster.map_shared_rank(own, static_cast<unsigned>(min(rank, ranks - 1)));
+        for (int rank = 0; rank < kRanks; ++rank) {
+          const float* const from = of_rank(own, min(rank, ranks - 1));
 #pragma unroll
           for (int s = 0; s < Plan::kSplits; ++s)
             found[rank][s] = rank < ranks ? from[(s * Plan::kTokens + token) * Plan::kSumStride + row] : 0.0F;
         }
         float sum = 0.0F;
 #pragma unroll
-        for (const auto& of_rank : found) {
+        for (const auto& splits : found) {
 #pragma unroll
-          for (const float part : of_rank) sum += part;
+          for (const float part : splits) sum += part;
         }
         of_.out[static_cast<std::int64_t>(first_token_ + token) * of_.matrix.rows + first_row_ + row] =
             sum + bias_of(first_row_ + row);
       }
-      cluster.sync();  // a block's sums stay until all have read them
+      sync_ranks();  // a block's sums stay until all have read them
     }
+  }
+  // The blocks that share columns: those of a cluster.
+  static __device__ __forceinline__ void sync_ranks() {
+#if __CUDA_ARCH__ >= 900
+    if constexpr (Plan::kReach == Reach::sm90) return cooperative_groups::this_cluster().sync();
+#endif
+    __syncthreads();
+  }
+  static __device__ __forceinline__ const float* of_rank(float* own, int rank) {
+#if __CUDA_ARCH__ >= 900
+    if constexpr (Plan::kReach == Reach::sm90)
+      return cooperative_groups::this_cluster().map_shared_rank(own, static_cast<unsigned>(rank));
+#endif
+    return own;
   }
 
   const TileArgs& args_;
@@ -466,6 +470,10 @@ class TileBlock {
 // Grid: ranks of a cluster, blocks of one matrix after the other, tiles of tokens.
 template <class Code, class Plan>
 __global__ void __launch_bounds__(Plan::kThreads, Plan::kBlocks) multiply_tiles(const __grid_constant__ TileArgs args) {
+#if defined(__CUDA_ARCH__)
+  // Each capability has code for the plans that it takes.
+  if constexpr ((Plan::kReach == Reach::sm90) != (__CUDA_ARCH__ == 900)) return;
+#endif
   extern __shared__ __align__(128) std::uint8_t tile_memory[];
   allow_next_grid();
   TileBlock<Code, Plan>(args, matrix_of_block(args.matrices, args.count, blockIdx.y), tile_memory).run();
@@ -496,7 +504,7 @@ cudaError_t launch_plan(const LinearArgs& linear, const FormedInputs& inputs, in
   }
   const unsigned token_tiles = grid_of(linear.tokens, Plan::kTokens);
   int ranks = 1;
-  if (Plan::kShares) {
+  if (Plan::kReach == Reach::sm90 && Plan::kShares) {
     // A cluster's sum costs more than a multiprocessor that has nothing to do.
     const int tiles = static_cast<int>(blocks * token_tiles);
     while (ranks < kMostRanks && 4 * tiles * ranks <= 3 * multiprocessors && args.stages >= 2 * ranks) ranks *= 2;
@@ -512,23 +520,53 @@ cudaError_t launch_plan(const LinearArgs& linear, const FormedInputs& inputs, in
                      {.grid = dim3(cluster, blocks, token_tiles),
                       .threads = Plan::kThreads,
                       .shared = Plan::kShared,
-                      .cluster = dim3(cluster)},
+                      .cluster = Plan::kReach == Reach::sm90 ? dim3(cluster) : dim3(0, 0, 0)},
                      stream, args);
+}
+
+// Many tokens, or one order of sums for every batch.
+inline bool takes_large_tiles(const LinearArgs& linear) {
+  return linear.batch_invariant != 0 || linear.tokens > kMostRounded;
+}
+
+template <class Code>
+cudaError_t launch_sm90_tiles(const LinearArgs& linear, bool rounds, int multiprocessors, const FormedInputs& inputs,
+                              cudaStream_t stream) {
+  constexpr Reach kReach = Reach::sm90;
+  if (rounds) {
+    return linear.tokens > 8
+               ? launch_plan<Code, TilePlan<kReach, Code, 1, 2, 4, 1, 2, true>>(linear, inputs, multiprocessors, stream)
+               : launch_plan<Code, TilePlan<kReach, Code, 1, 1, 4, 1, 2, true>>(linear, inputs, multiprocessors,
+                                                                                stream);
+  }
+  return takes_large_tiles(linear)
+             ? launch_plan<Code, TilePlan<kReach, Code, 2, 8, 4, 2, 1, false>>(linear, inputs, multiprocessors, stream)
+             : launch_plan<Code, TilePlan<kReach, Code, 1, 2, 4, 1, 2, false>>(linear, inputs, multiprocessors, stream);
+}
+
+// Without clusters warps share the columns, so that blocks have few rows and all multiprocessors some.
+template <class Code>
+cudaError_t launch_any_tiles(const LinearArgs& linear, bool rounds, int multiprocessors, const FormedInputs& inputs,
+                             cudaStream_t stream) {
+  constexpr Reach kReach = Reach::any;
+  if (rounds) {
+    return linear.tokens > 8
+               ? launch_plan<Code, TilePlan<kReach, Code, 1, 2, 1, 1, 4, true>>(linear, inputs, multiprocessors, stream)
+               : launch_plan<Code, TilePlan<kReach, Code, 1, 1, 1, 1, 8, true>>(linear, inputs, multiprocessors,
+                                                                                stream);
+  }
+  return takes_large_tiles(linear)
+             ? launch_plan<Code, TilePlan<kReach, Code, 2, 8, 4, 2, 1, false>>(linear, inputs, multiprocessors, stream)
+             : launch_plan<Code, TilePlan<kReach, Code, 1, 2, 1, 1, 4, false>>(linear, inputs, multiprocessors, stream);
 }
 
 template <class Code>
 cudaError_t launch_tiles(const LinearArgs& linear, const FormedInputs& inputs, cudaStream_t stream) {
   int multiprocessors = 0;
   if (const cudaError_t error = count_multiprocessors(multiprocessors); error != cudaSuccess) return error;
-  if (!inputs.formed) {
-    return linear.tokens > 8
-               ? launch_plan<Code, TilePlan<Code, 1, 2, 4, 1, 2, true>>(linear, inputs, multiprocessors, stream)
-               : launch_plan<Code, TilePlan<Code, 1, 1, 4, 1, 2, true>>(linear, inputs, multiprocessors, stream);
-  }
-  // Whatever the batch, columns are added in one order.
-  if (linear.batch_invariant != 0 || linear.tokens > kMostRounded)
-    return launch_plan<Code, TilePlan<Code, 2, 8, 4, 2, 1, false>>(linear, inputs, multiprocessors, stream);
-  return launch_plan<Code, TilePlan<Code, 1, 2, 4, 1, 2, false>>(linear, inputs, multiprocessors, stream);
+  const bool rounds = !inputs.formed;
+  return has_sm90() ? launch_sm90_tiles<Code>(linear, rounds, multiprocessors, inputs, stream)
+                    : launch_any_tiles<Code>(linear, rounds, multiprocessors, inputs, stream);
 }
 
 }  // namespace moracle::cuda

@@ -8,26 +8,18 @@
 
 namespace moracle::cuda {
 
-int launch_tiles_int4(const LinearArgs& linear, const FormedInputs& inputs, bool products, cudaStream_t stream);
-int launch_tiles_int8(const LinearArgs& linear, const FormedInputs& inputs, bool products, cudaStream_t stream);
-int launch_tiles_e4m3(const LinearArgs& linear, const FormedInputs& inputs, bool products, cudaStream_t stream);
-int launch_tiles_bf16(const LinearArgs& linear, const FormedInputs& inputs, bool products, cudaStream_t stream);
+int launch_tiles_int4(const LinearArgs& linear, const FormedInputs& inputs, cudaStream_t stream);
+int launch_tiles_int8(const LinearArgs& linear, const FormedInputs& inputs, cudaStream_t stream);
+int launch_tiles_e4m3(const LinearArgs& linear, const FormedInputs& inputs, cudaStream_t stream);
+int launch_tiles_bf16(const LinearArgs& linear, const FormedInputs& inputs, cudaStream_t stream);
 
 namespace {
 
 constexpr int kLeastGroup = 64;  // columns of a slice
 constexpr int kThreads = 256;
 
-struct RoundArgs {
-  const float* x;        // [rows, cols]
-  std::uint16_t* codes;  // [rows, padded]
-  std::int32_t cols;
-  std::int32_t padded;
-  InputOrder order;
-};
-
 // A thread takes eight columns. Grid: shares of a row, rows.
-__global__ void __launch_bounds__(kThreads) round_inputs(const __grid_constant__ RoundArgs args) {
+__global__ void __launch_bounds__(kThreads) round_inputs(const __grid_constant__ RoundedInputs args) {
   allow_next_grid();
   wait_for_last_grid();
   const int column = 8 * static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
@@ -55,22 +47,23 @@ __global__ void __launch_bounds__(kThreads) round_inputs(const __grid_constant__
 
 }  // namespace
 
+bool can_round(const RoundedInputs& inputs) {
+  return inputs.cols % 8 == 0 && reinterpret_cast<std::uintptr_t>(inputs.x) % 16 == 0;
+}
+
 bool can_round(const LinearArgs& linear) {
   for (int part = 0; part < linear.count; ++part) {
     if (linear.parts[part].matrix.order != kAbsent) return false;
   }
-  return linear.parts[0].pack.input == InputKind::bf16 && linear.parts[0].matrix.cols % 8 == 0 &&
-         reinterpret_cast<std::uintptr_t>(linear.x) % 16 == 0;
+  return linear.parts[0].pack.input == InputKind::bf16 &&
+         can_round(RoundedInputs{.x = linear.x, .cols = linear.parts[0].matrix.cols});
 }
 
-int launch_rounding(const LinearArgs& linear, const InputOrder& order, cudaStream_t stream) {
-  const MatrixArgs& matrix = linear.parts[0].matrix;
-  const RoundArgs args{
-      .x = linear.x, .codes = linear.x_codes, .cols = matrix.cols, .padded = matrix.padded, .order = order};
+int launch_rounding(const RoundedInputs& inputs, cudaStream_t stream) {
   return launch_grid(
       round_inputs,
-      {.grid = dim3(grid_of(matrix.padded, 8 * kThreads), static_cast<unsigned>(linear.tokens)), .threads = kThreads},
-      stream, args);
+      {.grid = dim3(grid_of(inputs.padded, 8 * kThreads), static_cast<unsigned>(inputs.rows)), .threads = kThreads},
+      stream, inputs);
 }
 
 bool are_tiled(const LinearArgs& linear, const FormedInputs& inputs) {
@@ -91,25 +84,16 @@ bool are_tiled(const LinearArgs& linear, const FormedInputs& inputs) {
   return false;
 }
 
-bool are_products(const LinearArgs& linear) {
-  if (linear.tokens <= kMostRounded || linear.batch_invariant != 0) return false;
-  for (int part = 0; part < linear.count; ++part) {
-    const LinearPart& of = linear.parts[part];
-    if (of.matrix.rows % 4 != 0 || reinterpret_cast<std::uintptr_t>(of.y) % 16 != 0) return false;
-  }
-  return true;
-}
-
-int launch_tiles(const LinearArgs& linear, const FormedInputs& inputs, bool products, cudaStream_t stream) {
+int launch_tiles(const LinearArgs& linear, const FormedInputs& inputs, cudaStream_t stream) {
   switch (linear.parts[0].pack.code) {
     case DeviceCode::int4:
-      return launch_tiles_int4(linear, inputs, products, stream);
+      return launch_tiles_int4(linear, inputs, stream);
     case DeviceCode::int8:
-      return launch_tiles_int8(linear, inputs, products, stream);
+      return launch_tiles_int8(linear, inputs, stream);
     case DeviceCode::e4m3:
-      return launch_tiles_e4m3(linear, inputs, products, stream);
+      return launch_tiles_e4m3(linear, inputs, stream);
     case DeviceCode::bf16:
-      return launch_tiles_bf16(linear, inputs, products, stream);
+      return launch_tiles_bf16(linear, inputs, stream);
     default:
       break;
   }

@@ -16,9 +16,11 @@ __device__ __forceinline__ bool are_finite(const float* x, std::int64_t first, s
   return !bad;
 }
 
-// The blocks of a cluster share a row; the first one tells what all have found.
+// The blocks of a cluster, or one block, share a row; the first one tells what all have found.
 __global__ void __launch_bounds__(kThreads) find_not_finite(const __grid_constant__ FiniteArgs args) {
+#if __CUDA_ARCH__ >= 900
   __shared__ int found;
+#endif
   const float* const x = args.x + static_cast<std::int64_t>(blockIdx.y) * args.cols;
   const std::int64_t fours = reinterpret_cast<std::uintptr_t>(x) % 16 == 0 ? args.cols / 4 : 0;
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
@@ -31,6 +33,7 @@ __global__ void __launch_bounds__(kThreads) find_not_finite(const __grid_constan
   }
   bad = bad || !are_finite(x, 4 * fours + first, args.cols, step);
   const int own = __syncthreads_or(bad ? 1 : 0);
+#if __CUDA_ARCH__ >= 900
   if (threadIdx.x == 0) found = own;
   auto cluster = cooperative_groups::this_cluster();
   cluster.sync();
@@ -40,6 +43,9 @@ __global__ void __launch_bounds__(kThreads) find_not_finite(const __grid_constan
     args.bad[blockIdx.y] = any != 0 ? 1 : 0;
   }
   cluster.sync();  // a block's word stays until the first has read it
+#else
+  if (threadIdx.x == 0) args.bad[blockIdx.y] = own != 0 ? 1 : 0;
+#endif
 }
 
 }  // namespace
@@ -47,11 +53,14 @@ __global__ void __launch_bounds__(kThreads) find_not_finite(const __grid_constan
 int launch(const FiniteArgs& args, std::byte* /*workspace*/, cudaStream_t stream) {
   if (args.rows == 0) return cudaSuccess;
   constexpr std::int64_t kBlockColumns = 8192;
-  const unsigned blocks = args.cols <= kBlockColumns ? 1 : args.cols <= 4 * kBlockColumns ? 4 : 8;
-  return launch_grid(
-      find_not_finite,
-      {.grid = dim3(blocks, grid_of(args.rows)), .threads = kThreads, .cluster = dim3(blocks), .early = false}, stream,
-      args);
+  const bool alone = args.cols <= kBlockColumns || !has_sm90();
+  const unsigned blocks = alone ? 1 : args.cols <= 4 * kBlockColumns ? 4 : 8;
+  return launch_grid(find_not_finite,
+                     {.grid = dim3(blocks, grid_of(args.rows)),
+                      .threads = kThreads,
+                      .cluster = alone ? dim3(0, 0, 0) : dim3(blocks),
+                      .early = false},
+                     stream, args);
 }
 
 }  // namespace moracle::cuda

@@ -1,0 +1,9 @@
+#include "kernels/cuda/sm90/linear/products.cuh"
+
+namespace moracle::cuda {
+
+int launch_products_bf16(const LinearArgs& linear, const FormedInputs& inputs, cudaStream_t stream) {
+  return launch_products<Bf16>(linear, inputs, stream);
+}
+
+}  // namespace moracle::cuda
