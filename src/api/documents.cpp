@@ -206,19 +206,47 @@ Result<MemoryAnswer> plan_memory(const std::filesystem::path& folder, const Memo
   return result;
 }
 
+namespace {
+
+// Weights that a decoded token reads: every one that is no expert's, and of experts those that it is routed to.
+struct TokenBytes {
+  std::uint64_t on_host = 0;
+  std::uint64_t on_device = 0;
+};
+TokenBytes token_bytes(const MemoryPlan& memory, const ModelInfo& info) {
+  const auto chosen = static_cast<std::uint64_t>(info.experts_per_token);
+  const auto experts = static_cast<std::uint64_t>(std::max<std::int64_t>(info.experts, 1));
+  TokenBytes bytes;
+  std::uint64_t& main = memory.on_device.main ? bytes.on_device : bytes.on_host;
+  main = memory.head + memory.final_norm;
+  for (const LayerMemory& layer : memory.layers) {
+    const KernelCard* const card = layer.experts.card;
+    const bool there = card != nullptr && card->device != DeviceKind::cpu && !card->any_device_of_host;
+    (there ? bytes.on_device : bytes.on_host) += layer.experts.bytes / experts * chosen;
+    main += layer.mixer + layer.feed_forward + layer.norms - layer.experts.bytes;
+  }
+  return bytes;
+}
+
+}  // namespace
+
 std::vector<MemoryAnswer::Share> MemoryAnswer::shares() const {
   const MemoryOnDevice& device = memory.on_device;
+  const TokenBytes token = token_bytes(memory, info);
   std::vector<Share> result{{.machine = host.name,
                              .weights = memory.weights() - device.weights,
                              .state = memory.state - device.state,
                              .workspace = memory.workspace,
-                             .memory = host.memory_bytes}};
+                             .memory = host.memory_bytes,
+                             .token_bytes = token.on_host + (split ? 0 : token.on_device)}};
   if (split) {
     result.push_back({.machine = machine.name,
                       .weights = device.weights,
                       .state = device.state,
                       .workspace = device.workspace,
                       .memory = machine.memory_bytes,
+                      .token_bytes = token.on_device,
+                      .read_gb_s = nominal_read_gb_s(machine),
                       .free = device.free});
   }
   return result;
@@ -238,6 +266,7 @@ Json plan_json(const MemoryAnswer& plan) {
                         {"workspace_bytes", share.workspace},
                         {"total_bytes", share.total()},
                         {"memory_bytes", share.memory},
+                        {"token_bytes", share.token_bytes},
                         {"free_bytes", share.free ? Json(*share.free) : Json(nullptr)},
                         {"fits", share.fits()},
                         {"room", share.free ? room_json(plan.memory.on_device) : Json(nullptr)}});

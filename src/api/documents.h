@@ -63,6 +63,8 @@ struct MemoryAnswer {
   struct Share {
     std::string machine;
     std::uint64_t weights, state, workspace, memory;
+    std::uint64_t token_bytes;            // of weights, that a decoded token reads there
+    double read_gb_s = 0;                 // by the data sheet; 0: not known
     std::optional<std::uint64_t> free{};  // of the memory, where it was asked
     [[nodiscard]] std::uint64_t total() const { return weights + state + workspace; }
     [[nodiscard]] bool fits() const { return total() <= free.value_or(memory); }

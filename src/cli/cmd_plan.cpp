@@ -13,6 +13,7 @@
 #include "cli/plan_nodes.h"
 #include "cli/program.h"
 #include "cli/screen.h"
+#include "kernels/described_gpu.h"
 #include "machine/host_limits.h"
 #include "model/load/device_room.h"
 
@@ -141,6 +142,15 @@ std::string bound_text(const MemoryAnswer& plan, bool asked, std::size_t width) 
          paragraph("", fmt::format("a token reads {} of experts there{}", reads, disk_text(plan)), width, 24);
 }
 
+// "a decoded token reads 0.9 GiB there: no less than 0.96 ms at 1008 GB/s"
+std::string token_text(const MemoryAnswer::Share& share, double read_gb_s) {
+  std::string text = fmt::format("a decoded token reads {} of weights there", human_bytes(share.token_bytes));
+  const double rate = share.read_gb_s > 0 ? share.read_gb_s : read_gb_s;
+  if (rate <= 0) return text;
+  return text + fmt::format(", in no less than {:.2f} ms at {:.0f} GB/s",
+                            static_cast<double>(share.token_bytes) / rate * 1e-6, rate);
+}
+
 std::string plan_text(const MemoryAnswer& plan, const PlanCommand& options) {
   const MemoryPlan& memory = plan.memory;
   const std::size_t width = screen_width(STDOUT_FILENO);
@@ -175,6 +185,7 @@ std::string plan_text(const MemoryAnswer& plan, const PlanCommand& options) {
                       human_bytes(share.weights), human_bytes(share.workspace), fits(share.fits())));
       if (share.free && !share.fits())
         text += paragraph("", fmt::format("{} has room for {}", share.machine, room_text(memory.on_device)), width, 0);
+      text += paragraph(fmt::format("{:24}", ""), token_text(share, options.bandwidth), width, 24);
     }
   }
   if (plan.room) text += bound_text(plan, options.memory > 0, width);
@@ -227,17 +238,33 @@ Result<NodesAnswer> ask_nodes(const PlanCommand& options, const Place& place, co
   return answer;
 }
 
+// Also a GPU of another machine, beside this host. Errors: those of check_vram, resolve_place and describe_gpu.
+Result<Place> planned_place(const PlanCommand& options) {
+  if (!names_device(options.device) && options.device != "cpu") {
+    MORACLE_ASSIGN(const Machine machine, resolve_machine(options.device));
+    const auto described = describe_gpu(machine, options.vram);
+    if (machine.device == DeviceKind::cuda && (described.ok() || options.vram > 0)) {
+      MORACLE_ASSIGN(const std::shared_ptr<GpuDevice> gpu, described);
+      return Place{.host = probe_machine(), .device = gpu};
+    }
+  }
+  MORACLE_TRY(check_vram(options.vram, options.device));
+  return resolve_place(options.device, "--device", options.vram);
+}
+
 int plan_command(const PlanCommand& options, Console& console) {
   std::optional<NodesAnswer> nodes;
   const auto ask = [&]() -> Result<MemoryAnswer> {
-    MORACLE_TRY(check_vram(options.vram, options.device));
-    MORACLE_ASSIGN(const Place place, resolve_place(options.device, "--device", options.vram));
+    MORACLE_ASSIGN(Place place, planned_place(options));
     MORACLE_ASSIGN(const auto folder, locate_model(options.model));
     if (options.nodes > 1) {
       MORACLE_ASSIGN(nodes, ask_nodes(options, place, folder));
     }
+    // Beside a GPU the bound is one of the host's memory.
+    if (place.device != nullptr && options.memory > 0) place.host.memory_bytes = options.memory;
     MemoryQuestion question = question_of(options, place, options.ranks);
-    question.memory = options.memory;
+    if (place.device == nullptr) question.memory = options.memory;
+    question.policy.elsewhere = place.device != nullptr && !names_device(options.device);
     question.measure_disk = options.device == "cpu";
     if (options.device == "cpu") question.free = read_free_memory("/");
     return plan_memory(folder, question);

@@ -8,6 +8,7 @@
 
 #include "base/printable.h"
 #include "cli/console.h"
+#include "kernels/described_gpu.h"
 #include "oracle/backends.h"
 
 namespace moracle::cli {
@@ -97,6 +98,9 @@ class Renderer {
     const bool host_only = candidate != nullptr && candidate->card != nullptr && candidate->card->any_device_of_host;
     if (candidate == nullptr || (host_only && !is_cpu())) return "no kernel that is known here serves this on " + who;
     std::string text = who + verb + with_knowledge(*candidate);
+    if (candidate->kind == CardKind::native && candidate->card->device == DeviceKind::cuda &&
+        !has_machine_code(machine_.capability))
+      text += "; the driver compiles it at the first run";
     if (candidate->card == decision.winner && decision.best_candidate && decision.best_candidate != used) {
       const Candidate& best = decision.trace[*decision.best_candidate];
       text += "; " + with_knowledge(best) + " would come before it";

@@ -94,4 +94,7 @@ struct Machine {
 // accepted and computed afresh.
 [[nodiscard]] Result<Machine> machine_from_json(const Json& json, const std::string& file);
 
+// 10^9 bytes a second that the memory of a known GPU gives, by its maker's data sheet; 0: not known.
+[[nodiscard]] double nominal_read_gb_s(const Machine& machine);
+
 }  // namespace moracle

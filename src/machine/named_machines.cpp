@@ -1,5 +1,6 @@
 // Machines by name. The figures are those of one representative model, for plans; decisions rest on the features, the
-// architecture, the capability and the libraries only. GPU memory is the nominal size in decimal bytes.
+// architecture, the capability and the libraries only. GPU memory is the nominal size in decimal bytes, and its rate
+// that of the makers' data sheets.
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -36,6 +37,7 @@ struct Row {
   std::uint64_t l2;
   std::uint64_t l3;
   std::uint64_t memory;
+  double read_gb_s = 0;  // of a GPU's memory; 0: not known
 };
 
 constexpr auto cpu = DeviceKind::cpu;
@@ -87,20 +89,20 @@ constexpr std::array kRows{
     Row{"graviton4", cpu, "aarch64", 0, kNeon, "AWS Graviton4 (Neoverse V2)", 96, 1, 2 * kMiB, 36 * kMiB, 768 * kGiB},
     Row{"neoverse-v2", cpu, "aarch64", 0, kNeon, "Arm Neoverse V2", 72, 1, kMiB, 114 * kMiB, 480 * kGiB},
 
-    Row{"t4", cuda, "sm_75", 75, 0, "NVIDIA T4", 40, 1, 4 * kMiB, 0, 16 * kGB},
-    Row{"a100", cuda, "sm_80", 80, 0, "NVIDIA A100 80GB", 108, 1, 40 * kMiB, 0, 80 * kGB},
-    Row{"a10", cuda, "sm_86", 86, 0, "NVIDIA A10", 72, 1, 6 * kMiB, 0, 24 * kGB},
-    Row{"rtx3090", cuda, "sm_86", 86, 0, "NVIDIA GeForce RTX 3090", 82, 1, 6 * kMiB, 0, 24 * kGB},
-    Row{"l40s", cuda, "sm_89", 89, 0, "NVIDIA L40S", 142, 1, 96 * kMiB, 0, 48 * kGB},
-    Row{"l4", cuda, "sm_89", 89, 0, "NVIDIA L4", 58, 1, 48 * kMiB, 0, 24 * kGB},
-    Row{"rtx4090", cuda, "sm_89", 89, 0, "NVIDIA GeForce RTX 4090", 128, 1, 72 * kMiB, 0, 24 * kGB},
-    Row{"h100", cuda, "sm_90", 90, 0, "NVIDIA H100 80GB HBM3", 132, 1, 50 * kMiB, 0, 80 * kGB},
-    Row{"h200", cuda, "sm_90", 90, 0, "NVIDIA H200", 132, 1, 50 * kMiB, 0, 141 * kGB},
-    Row{"b200", cuda, "sm_100", 100, 0, "NVIDIA B200", 148, 1, 126 * kMiB, 0, 180 * kGB},
-    Row{"b300", cuda, "sm_103", 103, 0, "NVIDIA B300", 148, 1, 126 * kMiB, 0, 270 * kGB},
-    Row{"rtx5090", cuda, "sm_120", 120, 0, "NVIDIA GeForce RTX 5090", 170, 1, 96 * kMiB, 0, 32 * kGB},
-    Row{"rtxpro6000", cuda, "sm_120", 120, 0, "NVIDIA RTX PRO 6000 Blackwell", 188, 1, 128 * kMiB, 0, 96 * kGB},
-    Row{"gb10", cuda, "sm_121", 121, 0, "NVIDIA GB10", 48, 1, 24 * kMiB, 0, 128 * kGB},
+    Row{"t4", cuda, "sm_75", 75, 0, "NVIDIA T4", 40, 1, 4 * kMiB, 0, 16 * kGB, 320},
+    Row{"a100", cuda, "sm_80", 80, 0, "NVIDIA A100 80GB", 108, 1, 40 * kMiB, 0, 80 * kGB, 1935},
+    Row{"a10", cuda, "sm_86", 86, 0, "NVIDIA A10", 72, 1, 6 * kMiB, 0, 24 * kGB, 600},
+    Row{"rtx3090", cuda, "sm_86", 86, 0, "NVIDIA GeForce RTX 3090", 82, 1, 6 * kMiB, 0, 24 * kGB, 936},
+    Row{"l40s", cuda, "sm_89", 89, 0, "NVIDIA L40S", 142, 1, 96 * kMiB, 0, 48 * kGB, 864},
+    Row{"l4", cuda, "sm_89", 89, 0, "NVIDIA L4", 58, 1, 48 * kMiB, 0, 24 * kGB, 300},
+    Row{"rtx4090", cuda, "sm_89", 89, 0, "NVIDIA GeForce RTX 4090", 128, 1, 72 * kMiB, 0, 24 * kGB, 1008},
+    Row{"h100", cuda, "sm_90", 90, 0, "NVIDIA H100 80GB HBM3", 132, 1, 50 * kMiB, 0, 80 * kGB, 3350},
+    Row{"h200", cuda, "sm_90", 90, 0, "NVIDIA H200", 132, 1, 50 * kMiB, 0, 141 * kGB, 4800},
+    Row{"b200", cuda, "sm_100", 100, 0, "NVIDIA B200", 148, 1, 126 * kMiB, 0, 180 * kGB, 8000},
+    Row{"b300", cuda, "sm_103", 103, 0, "NVIDIA B300", 148, 1, 126 * kMiB, 0, 270 * kGB, 8000},
+    Row{"rtx5090", cuda, "sm_120", 120, 0, "NVIDIA GeForce RTX 5090", 170, 1, 96 * kMiB, 0, 32 * kGB, 1792},
+    Row{"rtxpro6000", cuda, "sm_120", 120, 0, "NVIDIA RTX PRO 6000 Blackwell", 188, 1, 128 * kMiB, 0, 96 * kGB, 1792},
+    Row{"gb10", cuda, "sm_121", 121, 0, "NVIDIA GB10", 48, 1, 24 * kMiB, 0, 128 * kGB, 273},
 
     Row{"mi250x", rocm, "gfx90a", 0, 0, "AMD Instinct MI250X (one die)", 110, 1, 8 * kMiB, 0, 64 * kGB},
     Row{"mi300x", rocm, "gfx942", 0, 0, "AMD Instinct MI300X", 304, 1, 32 * kMiB, 256 * kMiB, 192 * kGB},
@@ -112,6 +114,16 @@ constexpr std::array kRows{
 
     Row{"pvc", xpu, "xpu", 0, 0, "Intel Data Center GPU Max 1550", 128, 1, 408 * kMiB, 0, 128 * kGB},
 };
+
+}  // namespace
+
+double nominal_read_gb_s(const Machine& machine) {
+  const auto found =
+      std::find_if(kRows.begin(), kRows.end(), [&](const Row& row) { return row.model == machine.cpu_model; });
+  return found != kRows.end() ? found->read_gb_s : 0.0;
+}
+
+namespace {
 
 Machine machine_of(const Row& row, std::string name) {
   Machine machine;

@@ -25,7 +25,7 @@ Candidate examine(const TableRow& row, const Problem& problem, const Machine& ma
   if (policy.pinned && *policy.pinned != card.backend) add(Rule::override_, texts.keep(*policy.pinned), card.backend);
   if (card.kind != CardKind::native) {
     add(Rule::not_built, "an implementation in this build", "capabilities and layout");
-  } else if (table.missing != nullptr) {
+  } else if (table.missing != nullptr && !policy.elsewhere) {
     const std::string_view missing = table.missing(card.id);
     if (!missing.empty()) add(Rule::not_built, "an implementation in this build", missing);
   }

@@ -40,6 +40,7 @@ struct Policy {
   bool batch_invariant = false;
   std::optional<std::string> pinned{};     // backend name: must serve or the call fails with the trail
   std::optional<std::string> preferred{};  // may fall back, with one warning
+  bool elsewhere = false;                  // nothing runs here: what this process lacks for kernels is not asked
 };
 
 // One row of a priority table. The order of rows is the priority, `why` says what it rests on.

@@ -189,7 +189,7 @@ TEST_F(CliTest, PlanPrintsTheContract) {
   EXPECT_FALSE(plan["tp_degrees"][1]["legal"]);
   EXPECT_TRUE(plan["ep_degrees"][1]["legal"]);
   EXPECT_EQ(plan["layers"][0]["experts_kernel"]["kind"], "native");
-  const Json elsewhere = json_of({"plan", model_path(), "--device", "a100", "--context", "128"});
+  const Json elsewhere = json_of({"plan", model_path(), "--device", "t4", "--context", "128"});
   EXPECT_FALSE(elsewhere["packed"]);
   EXPECT_EQ(elsewhere["layers"][0]["experts_backend"], nullptr);
   const Json& kernel = elsewhere["layers"][0]["experts_kernel"];
@@ -197,7 +197,7 @@ TEST_F(CliTest, PlanPrintsTheContract) {
   EXPECT_EQ(kernel["kind"], "external");
   EXPECT_TRUE(kernel["packed"]);
   EXPECT_LT(kernel["bytes"].get<std::int64_t>(), elsewhere["layers"][0]["feed_forward_bytes"].get<std::int64_t>());
-  EXPECT_NE(moracle_run({"plan", model_path(), "--device", "a100"}).out.find("marlin (layout known)"),
+  EXPECT_NE(moracle_run({"plan", model_path(), "--device", "t4"}).out.find("marlin (layout known)"),
             std::string::npos);
   const RunOutcome text = moracle_run({"plan", model_path(), "--ep", "2"});
   EXPECT_EQ(text.code, 0) << text.err;

@@ -71,13 +71,35 @@ TEST_F(CliTest, ExplainSaysWhatAnotherMachineWouldUse) {
             std::string::npos)
       << run.out;
   const RunOutcome older = moracle_run({"explain", model_path(), "--device", "a100"});
-  EXPECT_NE(older.out.find("  a100 would use marlin (layout known; this build has no kernel for it)\n"),
+  EXPECT_NE(older.out.find("  a100 would use portable (needs the CUDA object libmoracle_cuda.so)\n"),
             std::string::npos)
       << older.out;
+  const RunOutcome oldest = moracle_run({"explain", model_path(), "--device", "t4"});
+  EXPECT_NE(oldest.out.find("  t4 would use marlin (layout known; this build has no kernel for it)\n"),
+            std::string::npos)
+      << oldest.out;
   const RunOutcome vllm = moracle_run({"explain", model_path(), "--engine", "vllm", "--device", "h200"});
   EXPECT_NE(vllm.out.find("  h200 would use HUMMING (capabilities known; this build has no kernel for it)\n"),
             std::string::npos)
       << vllm.out;
+}
+
+// As for a GPU of this machine, all of whose memory is free.
+TEST_F(CliTest, PlansForAGpuThatIsNotHere) {
+  const Json plan = json_of({"plan", model_path(), "--device", "rtx4090", "--vram", "1G", "--memory", "64G"});
+  const Json& host = plan.at("machines").at(0);
+  const Json& gpu = plan.at("machines").at(1);
+  EXPECT_EQ(host.at("memory_bytes"), std::uint64_t{64} << 30U);
+  EXPECT_EQ(host.at("token_bytes"), 0);
+  EXPECT_EQ(gpu.at("name"), "rtx4090");
+  EXPECT_EQ(gpu.at("free_bytes"), std::uint64_t{1} << 30U);
+  EXPECT_GT(gpu.at("token_bytes"), 0);
+  EXPECT_LT(gpu.at("token_bytes"), gpu.at("weight_bytes"));
+  EXPECT_EQ(plan.at("layers").at(0).at("experts_kernel").at("card"), "cuda.portable.wna16");
+  const RunOutcome told = moracle_run({"plan", model_path(), "--device", "rtx4090"});
+  EXPECT_NE(told.out.find("of weights there, in no less than 0.00 ms at 1008 GB/s"), std::string::npos) << told.out;
+  const RunOutcome older = moracle_run({"plan", model_path(), "--device", "t4", "--vram", "8G"});
+  EXPECT_NE(older.err.find("found NVIDIA T4, of 7.5 [device.capability]"), std::string::npos) << older.err;
 }
 
 std::string if_built(const Strings& more) {

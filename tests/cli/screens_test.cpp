@@ -177,7 +177,7 @@ TEST_F(ScreensTest, InspectHasOneRowAPattern) {
 
 TEST_F(ScreensTest, Plan) {
   expect_screens({{"plan", {"plan", kModel, "--device", "zen4"}},
-                  {"plan-h200", {"plan", "mixtral-awq-w4g32", "--device", "h200", "--tp", "2"}},
+                  {"plan-t4", {"plan", "mixtral-awq-w4g32", "--device", "t4", "--tp", "2"}},
                   {"plan-tp", {"plan", kModel, "--tp", "3"}, 1}});
 }
 
