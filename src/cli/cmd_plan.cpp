@@ -185,7 +185,8 @@ std::string plan_text(const MemoryAnswer& plan, const PlanCommand& options) {
                       human_bytes(share.weights), human_bytes(share.workspace), fits(share.fits())));
       if (share.free && !share.fits())
         text += paragraph("", fmt::format("{} has room for {}", share.machine, room_text(memory.on_device)), width, 0);
-      text += paragraph(fmt::format("{:24}", ""), token_text(share, options.bandwidth), width, 24);
+      if (share.token_bytes > 0)
+        text += paragraph(fmt::format("{:24}", ""), token_text(share, options.bandwidth), width, 24);
     }
   }
   if (plan.room) text += bound_text(plan, options.memory > 0, width);
