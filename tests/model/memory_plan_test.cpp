@@ -139,7 +139,7 @@ TEST(MemoryPlanErrors, AreNamed) {
 
 // No kernel of this build runs there. Of the experts the layout is known, and this one pads none of these sizes.
 TEST(MemoryPlanElsewhere, NamesTheKernelThatWouldServe) {
-  const auto machine = resolve_machine("a100");
+  const auto machine = resolve_machine("t4");
   ASSERT_TRUE(machine.ok());
   const auto plan = plan_of(data_dir() / "checkpoints" / "qwen3moe-gptq-w4g128-sym", {}, {.host = *machine});
   ASSERT_NE(plan, nullptr);
@@ -229,7 +229,7 @@ TEST(MemoryPlanOnDevice, IsWhatALoadTakesThere) {
 TEST(MemoryPlanElsewhere, NamesTheKernelOfUnquantizedExperts) {
   const TemporaryFolder folder;
   TinyBuilder(tiny_mixtral(), {}).build().write(folder.path());
-  const auto plan = plan_of(folder.path(), {}, {.host = *resolve_machine("a100")});
+  const auto plan = plan_of(folder.path(), {}, {.host = *resolve_machine("t4")});
   ASSERT_NE(plan, nullptr);
   const auto foretold = memory_plan(*plan, {.context = 64});
   ASSERT_TRUE(foretold.ok()) << foretold.error().message();
@@ -246,7 +246,7 @@ TEST(MemoryPlanElsewhere, NamesTheKernelOfUnquantizedExperts) {
 TEST(MemoryPlanElsewhere, CountsAScaleABlock) {
   const auto shared = shared_dir();
   if (!shared) GTEST_SKIP() << "needs the reference collection";
-  const auto machine = resolve_machine("b200");
+  const auto machine = resolve_machine("mi300x");
   ASSERT_TRUE(machine.ok());
   const auto plan = plan_of(*shared / "checkpoints" / "dsv3-ct-fp8-block", {}, {.host = *machine});
   ASSERT_NE(plan, nullptr);
