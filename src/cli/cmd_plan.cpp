@@ -13,7 +13,7 @@
 #include "cli/plan_nodes.h"
 #include "cli/program.h"
 #include "cli/screen.h"
-#include "kernels/described_gpu.h"
+#include "kernels/cuda/host/described_gpu.h"
 #include "machine/host_limits.h"
 #include "model/load/device_room.h"
 

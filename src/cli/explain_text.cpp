@@ -8,7 +8,7 @@
 
 #include "base/printable.h"
 #include "cli/console.h"
-#include "kernels/described_gpu.h"
+#include "kernels/cuda/host/described_gpu.h"
 #include "oracle/backends.h"
 
 namespace moracle::cli {

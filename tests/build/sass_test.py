@@ -61,10 +61,12 @@ class Sass(unittest.TestCase):
     def check(self, kernels, status=0):
         with tempfile.TemporaryDirectory() as scratch:
             folder = pathlib.Path(scratch)
+            listed = ("kernels.1.sm_90a.cubin", "runtime.2.sm_75.cubin")
+            (folder / "object-lelf").write_text("".join(f"ELF file    1: {name}\n" for name in listed))
             (folder / "object-elf").write_text(resources(kernels))
             (folder / "object-sass").write_text(code(kernels))
             tool = folder / "cuobjdump"
-            tool.write_text(f'#!/bin/sh\ncat "$2$1" && exit {status}\n')
+            tool.write_text(f'#!/bin/sh\nfor file; do :; done\ncat "$file$1" && exit {status}\n')
             tool.chmod(0o755)
             return subprocess.run([sys.executable, ROOT / "scripts/check_sass.py", tool, folder / "object"],
                                   capture_output=True, text=True)
@@ -87,7 +89,7 @@ class Sass(unittest.TestCase):
     def test_what_is_promised(self):
         done = self.check(KERNELS)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.assertEqual(done.stdout, "check_sass: 3 kernels of 17 instructions: no local memory, registers within "
+        self.assertEqual(done.stdout, "check_sass: sm_90a: 3 kernels of 17 instructions: no local memory, registers within "
                                       "bounds, products as promised (HMMA in 1, QGMMA in 1)\n")
 
     def test_local_memory(self):
@@ -137,7 +139,7 @@ class Sass(unittest.TestCase):
         self.refused({ADD: (256, 10, [])}, "add(AddArgs): no instruction *")
         failed = self.check(KERNELS, status=3)
         self.assertEqual(failed.returncode, 1)
-        self.assertIn("cuobjdump -elf ", failed.stderr)
+        self.assertIn("cuobjdump -lelf ", failed.stderr)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-#include "kernels/described_gpu.h"
+#include "kernels/cuda/host/described_gpu.h"
 
 #include <cstring>
 #include <utility>
