@@ -197,8 +197,7 @@ TEST_F(CliTest, PlanPrintsTheContract) {
   EXPECT_EQ(kernel["kind"], "external");
   EXPECT_TRUE(kernel["packed"]);
   EXPECT_LT(kernel["bytes"].get<std::int64_t>(), elsewhere["layers"][0]["feed_forward_bytes"].get<std::int64_t>());
-  EXPECT_NE(moracle_run({"plan", model_path(), "--device", "t4"}).out.find("marlin (layout known)"),
-            std::string::npos);
+  EXPECT_NE(moracle_run({"plan", model_path(), "--device", "t4"}).out.find("marlin (layout known)"), std::string::npos);
   const RunOutcome text = moracle_run({"plan", model_path(), "--ep", "2"});
   EXPECT_EQ(text.code, 0) << text.err;
   EXPECT_NE(text.out.find("2 ranks"), std::string::npos) << text.out;

@@ -140,8 +140,9 @@ TEST_F(DeviceLibraryCli, HasAGpuOfAnotherCapability) {
   const std::string devices = devices_with("MORACLE_HOST_OBJECT_CAPABILITY", "75");
   const Json document = json_of({"devices"});
   ::unsetenv("MORACLE_HOST_OBJECT_CAPABILITY");
-  EXPECT_NE(devices.find("cuda:0: Fake GPU, of 7.5; needs a GPU of compute capability 8.0 or newer, which multiplies bf16"),
-            std::string::npos)
+  EXPECT_NE(
+      devices.find("cuda:0: Fake GPU, of 7.5; needs a GPU of compute capability 8.0 or newer, which multiplies bf16"),
+      std::string::npos)
       << devices;
   EXPECT_EQ(document.at("gpus"), Json::array());
 }

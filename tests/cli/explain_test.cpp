@@ -71,8 +71,7 @@ TEST_F(CliTest, ExplainSaysWhatAnotherMachineWouldUse) {
             std::string::npos)
       << run.out;
   const RunOutcome older = moracle_run({"explain", model_path(), "--device", "a100"});
-  EXPECT_NE(older.out.find("  a100 would use portable (needs the CUDA object libmoracle_cuda.so)\n"),
-            std::string::npos)
+  EXPECT_NE(older.out.find("  a100 would use portable (needs the CUDA object libmoracle_cuda.so)\n"), std::string::npos)
       << older.out;
   const RunOutcome oldest = moracle_run({"explain", model_path(), "--device", "t4"});
   EXPECT_NE(oldest.out.find("  t4 would use marlin (layout known; this build has no kernel for it)\n"),

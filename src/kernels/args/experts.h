@@ -32,9 +32,9 @@ struct RoutedExperts {
   std::int32_t input_variants;
   std::int32_t batch_invariant;  // else the order of a sum may follow the number of tokens
   const float* x;                // [tokens, hidden]
-  const std::int32_t* ids;  // [tokens, top_k]
-  const float* weights;     // [tokens, top_k]
-  float* out;               // [tokens, hidden]
+  const std::int32_t* ids;       // [tokens, top_k]
+  const float* weights;          // [tokens, top_k]
+  float* out;                    // [tokens, hidden]
   // Scratch: a token's choice of an expert is a pair, which these sort by expert.
   std::int32_t* offsets;  // [experts + 1]
   std::int32_t* pairs;    // [tokens * top_k]
