@@ -8,8 +8,10 @@ Each kernel must keep, in the machine code of every architecture:
 """
 
 import collections
+import concurrent.futures
 import dataclasses
 import fnmatch
+import functools
 import pathlib
 import re
 import subprocess
@@ -190,8 +192,8 @@ def main(cuobjdump, file):
     listed = {name for name in listed if int(re.search(r"\d+", name)[0]) >= 80}  # the runtime has code of its own
     if not listed:
         sys.exit(f"check_sass: {file}: no machine code")
-    # All are checked, whatever the first is found to have.
-    kept = [check(cuobjdump, file, architecture, enums) for architecture in sorted(listed)]
+    with concurrent.futures.ProcessPoolExecutor() as pool:
+        kept = list(pool.map(functools.partial(check, cuobjdump, file, enums=enums), sorted(listed)))
     return 0 if all(kept) else 1
 
 
