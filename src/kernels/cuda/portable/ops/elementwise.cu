@@ -59,10 +59,17 @@ __global__ void __launch_bounds__(kThreads) embed(const __grid_constant__ EmbedA
   }
 }
 
+// Blocks of a multiprocessor: registers for more would be spilled on capability 12.0.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+constexpr int kNormBlocks = 2;
+#else
+constexpr int kNormBlocks = 0;  // as many as there are
+#endif
+
 // kAdds: x is added to the row first. A norm of few rows starts while what makes them still runs, and a linear that
 // follows may fetch its weights meanwhile.
 template <bool kAdds, class Args>
-__global__ void __launch_bounds__(kNormThreads) norm(const __grid_constant__ Args args) {
+__global__ void __launch_bounds__(kNormThreads, kNormBlocks) norm(const __grid_constant__ Args args) {
   allow_next_grid();
   const int thread = static_cast<int>(threadIdx.x);
   const std::int64_t cols = args.cols;
