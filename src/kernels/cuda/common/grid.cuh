@@ -15,8 +15,8 @@ struct GridShape {
   unsigned threads;        // of a block
   std::size_t shared = 0;  // bytes of shared memory that the launch asks for
   dim3 cluster{0, 0, 0};   // blocks of a cluster; none: no clusters
-  bool early =
-      true;  // on capability 9.0, starts while the grid before still runs, and waits for it (wait_for_last_grid)
+  // On capability 9.0, starts while the grid before still runs, and waits for it (wait_for_last_grid).
+  bool early = true;
 };
 
 // Returns the runtime's error of the launch.

@@ -12,6 +12,8 @@ namespace moracle::cuda {
 
 // Columns that a warp multiplies at once. A lane takes 16 neighbours of them.
 inline constexpr int kSlice = 64;
+// Bytes from one token's inputs of a slice to the next one's in shared memory: rows lie in banks of their own.
+inline constexpr int kInputStride = 2 * kSlice + 16;
 
 // Codes of a slice in shared memory.
 template <class Code>
@@ -76,6 +78,33 @@ __device__ __forceinline__ std::uint32_t number_pair(const std::uint32_t (&words
     return mul_bf16x2((high & 0x80008000U) | (high & 0x7F007F00U) >> 4U, kBias);
   } else {
     return words[pair];
+  }
+}
+
+// Adds the products of a slice of 16 kRowTiles weight rows and 8 kTokenTiles tokens, whose inputs lie kInputStride
+// apart from `tokens` on, this lane's first. number(tile, half, pair): two of the lane's numbers of row 8 half of the
+// tile.
+template <int kRowTiles, int kTokenTiles, class Number>
+__device__ __forceinline__ void multiply_tokens(float (&parts)[kRowTiles][kTokenTiles][4], const std::uint8_t* tokens,
+                                                const Number& number) {
+#pragma unroll
+  for (int both = 0; both < 2; ++both) {
+    std::uint32_t numbers[kRowTiles][2][4];
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) numbers[m][i / 4][i % 4] = number(m, i % 2, 4 * both + i / 4 * 2 + i % 4 / 2);
+    }
+#pragma unroll
+    for (int n = 0; n < kTokenTiles; ++n) {
+      const uint4 from = *reinterpret_cast<const uint4*>(tokens + n * 8 * kInputStride + both * 16);
+#pragma unroll
+      for (int m = 0; m < kRowTiles; ++m) {
+        const auto& [first, second] = numbers[m];
+        multiply_bf16(parts[m][n], first[0], first[1], first[2], first[3], from.x, from.y);
+        multiply_bf16(parts[m][n], second[0], second[1], second[2], second[3], from.z, from.w);
+      }
+    }
   }
 }
 

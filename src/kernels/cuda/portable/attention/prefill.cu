@@ -15,9 +15,10 @@ constexpr int kRows = 16 * kWarps;
 // 16-byte chunks in shared memory.
 template <int kStages>
 struct Stages {
-  uint4* queries;  // [kRows, key chunks]
-  uint4* keys;     // [kStages][64, key chunks]
-  uint4* values;   // [kStages][2, key_row, 4]
+  static constexpr bool kAhead = kStages > 1;  // a block is copied while the one before is looked at
+  uint4* queries;                              // [kRows, key chunks]
+  uint4* keys;                                 // [kStages][64, key chunks]
+  uint4* values;                               // [kStages][2, key_row, 4]
   int key_chunks;
   int dims;
 
@@ -104,7 +105,7 @@ __global__ void __launch_bounds__(kThreads, kDims > 128 ? 1 : 2)
   const std::int64_t positions[2] = {position + rows.query[0], position + rows.query[1]};
   RowSums<kDims> sums;
   sums.clear();
-  constexpr bool kAhead = kDims <= 128;
+  constexpr bool kAhead = StagesOf<kDims>::kAhead;
   for (int stage = 0; block < end; ++block) {
     if (kAhead && block + 1 < end) stages.load(share_of(args, span.table[block + 1], kv_head), stage ^ 1);
     commit_copies();

@@ -247,6 +247,15 @@ bool share_form(const LinearPart& a, const LinearPart& b) {
 // Inputs of the first matrix.
 int form_inputs_of(const LinearArgs& args, const InputOrder& order, cudaStream_t stream) {
   const LinearPart& part = args.parts[0];
+  if (can_round(args)) {
+    return launch_rounding({.x = args.x,
+                            .codes = args.x_codes,
+                            .rows = args.tokens,
+                            .cols = part.matrix.cols,
+                            .padded = part.matrix.padded,
+                            .order = order},
+                           stream);
+  }
   const InputArgs inputs{.pack = part.pack,
                          .matrix = part.matrix,
                          .from = args.x,
@@ -259,15 +268,6 @@ int form_inputs_of(const LinearArgs& args, const InputOrder& order, cudaStream_t
                          .scales = args.x_scales,
                          .part_codes = static_cast<std::int64_t>(args.tokens) * part.matrix.padded,
                          .order = order};
-  if (can_round(args)) {
-    return launch_rounding({.x = args.x,
-                            .codes = args.x_codes,
-                            .rows = args.tokens,
-                            .cols = part.matrix.cols,
-                            .padded = part.matrix.padded,
-                            .order = order},
-                           stream);
-  }
   form_inputs<<<static_cast<unsigned>(args.tokens), kThreads, 0, stream>>>(inputs);
   return cudaGetLastError();
 }

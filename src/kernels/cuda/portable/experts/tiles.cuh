@@ -53,7 +53,6 @@ struct ExpertTilePlan {
   static constexpr int kOwn = kFew || Form::kBits == 16 ? 1 : 2;  // slices of a warp in a stage
   static constexpr int kSlices = kOwn * kSplits;
   static constexpr int kColumns = kSlice * kSlices;
-  static constexpr int kInputStride = 2 * kSlice + 16;  // bytes; rows lie in banks of their own
   static constexpr int kInputBytes = kSlices * kTokens * kInputStride;
   static constexpr int kStageBytes = kInputBytes + kSlices * kRows * Form::kStride;
   static constexpr int kBlocks = kFew ? 3 : 2;  // of a multiprocessor, where its shared memory has room
@@ -233,12 +232,12 @@ class ExpertTile {
     const int column = first + slice * kSlice;
     const std::uint16_t* const from = args_.gemm.codes + column + chunk * 8;
     std::uint8_t* const to =
-        inputs(place) + (slice * Plan::kTokens + thread / kTokenChunks) * Plan::kInputStride + chunk * 16;
+        inputs(place) + (slice * Plan::kTokens + thread / kTokenChunks) * kInputStride + chunk * 16;
 #pragma unroll Plan::kFew ? 4 : 1
     for (int i = 0; i < Plan::kTokens / kTokenStep; ++i) {
       const TileInput token = tokens_[thread / kTokenChunks + i * kTokenStep];
       const bool any = token.row >= 0 && column < padded();
-      copy_async(to + i * kTokenStep * Plan::kInputStride, any ? from + token.first : args_.gemm.codes, any);
+      copy_async(to + i * kTokenStep * kInputStride, any ? from + token.first : args_.gemm.codes, any);
     }
   }
 
@@ -289,33 +288,12 @@ class ExpertTile {
         for (int half = 0; half < 2; ++half) scales[m][half] = number_scale(terms.scales[m][half]);
       }
     }
-    const std::uint8_t* const tokens =
-        inputs(stage) + (slice * Plan::kTokens + lane() / 4) * Plan::kInputStride + part * 32;
-#pragma unroll
-    for (int both = 0; both < 2; ++both) {
-      std::uint32_t numbers[2][2][4];
-#pragma unroll
-      for (int m = 0; m < 2; ++m) {
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-          const int pair = 4 * both + i / 4 * 2 + i % 4 / 2;
-          std::uint32_t& number = numbers[m][i / 4][i % 4];
-          number = number_pair<Code>(words[m][i % 2], pair,
-                                     Plan::kZeros ? terms.zeros[m][i % 2] : neutral_zero(Code::kCode));
-          if constexpr (Plan::kInline) number = mul_bf16x2(number, scales[m][i % 2]);
-        }
-      }
-#pragma unroll
-      for (int n = 0; n < Plan::kTokenTiles; ++n) {
-        const uint4 from = *reinterpret_cast<const uint4*>(tokens + n * 8 * Plan::kInputStride + both * 16);
-#pragma unroll
-        for (int m = 0; m < 2; ++m) {
-          const auto& [first, second] = numbers[m];
-          multiply_bf16(parts_[m][n], first[0], first[1], first[2], first[3], from.x, from.y);
-          multiply_bf16(parts_[m][n], second[0], second[1], second[2], second[3], from.z, from.w);
-        }
-      }
-    }
+    const std::uint8_t* const tokens = inputs(stage) + (slice * Plan::kTokens + lane() / 4) * kInputStride + part * 32;
+    multiply_tokens(parts_, tokens, [&](int m, int half, int pair) {
+      const std::uint32_t number =
+          number_pair<Code>(words[m][half], pair, Plan::kZeros ? terms.zeros[m][half] : neutral_zero(Code::kCode));
+      return Plan::kInline ? mul_bf16x2(number, scales[m][half]) : number;
+    });
   }
 
   // Scales what the columns that end with the slice at `column` have summed.

@@ -22,7 +22,6 @@
 namespace moracle::cuda {
 
 inline constexpr int kMostRanks = 8;
-inline constexpr int kInputStride = 2 * kSlice + 16;  // bytes; rows lie in banks of their own
 
 struct TileArgs {
   LinearMatrix matrices[kMostFused];
@@ -301,28 +300,9 @@ class TileBlock {
     const std::uint8_t* const tokens =
         inputs(stage) + (slice * Plan::kTokens + token_warp() * Plan::kTokenTiles * 8 + lane() / 4) * kInputStride +
         part * 32;
-#pragma unroll
-    for (int both = 0; both < 2; ++both) {
-      std::uint32_t numbers[Plan::kRowTiles][2][4];
-#pragma unroll
-      for (int m = 0; m < Plan::kRowTiles; ++m) {
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-          numbers[m][i / 4][i % 4] =
-              number_pair<Code>(words[m][i % 2], 4 * both + i / 4 * 2 + i % 4 / 2, terms.zeros[m][i % 2]);
-        }
-      }
-#pragma unroll
-      for (int n = 0; n < Plan::kTokenTiles; ++n) {
-        const uint4 from = *reinterpret_cast<const uint4*>(tokens + n * 8 * kInputStride + both * 16);
-#pragma unroll
-        for (int m = 0; m < Plan::kRowTiles; ++m) {
-          const auto& [first, second] = numbers[m];
-          multiply_bf16(parts_[m][n], first[0], first[1], first[2], first[3], from.x, from.y);
-          multiply_bf16(parts_[m][n], second[0], second[1], second[2], second[3], from.z, from.w);
-        }
-      }
-    }
+    multiply_tokens(parts_, tokens, [&](int m, int half, int pair) {
+      return number_pair<Code>(words[m][half], pair, terms.zeros[m][half]);
+    });
   }
 
   // Scales what the columns that end with the slice at `column` have summed.
@@ -524,49 +504,33 @@ cudaError_t launch_plan(const LinearArgs& linear, const FormedInputs& inputs, in
                      stream, args);
 }
 
-// Many tokens, or one order of sums for every batch.
-inline bool takes_large_tiles(const LinearArgs& linear) {
-  return linear.batch_invariant != 0 || linear.tokens > kMostRounded;
-}
-
-template <class Code>
-cudaError_t launch_sm90_tiles(const LinearArgs& linear, bool rounds, int multiprocessors, const FormedInputs& inputs,
-                              cudaStream_t stream) {
-  constexpr Reach kReach = Reach::sm90;
-  if (rounds) {
-    return linear.tokens > 8
-               ? launch_plan<Code, TilePlan<kReach, Code, 1, 2, 4, 1, 2, true>>(linear, inputs, multiprocessors, stream)
-               : launch_plan<Code, TilePlan<kReach, Code, 1, 1, 4, 1, 2, true>>(linear, inputs, multiprocessors,
-                                                                                stream);
-  }
-  return takes_large_tiles(linear)
-             ? launch_plan<Code, TilePlan<kReach, Code, 2, 8, 4, 2, 1, false>>(linear, inputs, multiprocessors, stream)
-             : launch_plan<Code, TilePlan<kReach, Code, 1, 2, 4, 1, 2, false>>(linear, inputs, multiprocessors, stream);
-}
-
 // Without clusters warps share the columns, so that blocks have few rows and all multiprocessors some.
-template <class Code>
-cudaError_t launch_any_tiles(const LinearArgs& linear, bool rounds, int multiprocessors, const FormedInputs& inputs,
-                             cudaStream_t stream) {
-  constexpr Reach kReach = Reach::any;
-  if (rounds) {
-    return linear.tokens > 8
-               ? launch_plan<Code, TilePlan<kReach, Code, 1, 2, 1, 1, 4, true>>(linear, inputs, multiprocessors, stream)
-               : launch_plan<Code, TilePlan<kReach, Code, 1, 1, 1, 1, 8, true>>(linear, inputs, multiprocessors,
-                                                                                stream);
+template <Reach kReach, class Code>
+cudaError_t launch_tiles_within(const LinearArgs& linear, const FormedInputs& inputs, int multiprocessors,
+                                cudaStream_t stream) {
+  constexpr int kRowWarps = kReach == Reach::sm90 ? 4 : 1;
+  constexpr int kSplits = kReach == Reach::sm90 ? 2 : 4;
+  constexpr int kMostSplits = kReach == Reach::sm90 ? 2 : 8;  // of up to 8 tokens
+  if (!inputs.formed) {
+    if (linear.tokens > 8)
+      return launch_plan<Code, TilePlan<kReach, Code, 1, 2, kRowWarps, 1, kSplits, true>>(linear, inputs,
+                                                                                          multiprocessors, stream);
+    return launch_plan<Code, TilePlan<kReach, Code, 1, 1, kRowWarps, 1, kMostSplits, true>>(linear, inputs,
+                                                                                            multiprocessors, stream);
   }
-  return takes_large_tiles(linear)
-             ? launch_plan<Code, TilePlan<kReach, Code, 2, 8, 4, 2, 1, false>>(linear, inputs, multiprocessors, stream)
-             : launch_plan<Code, TilePlan<kReach, Code, 1, 2, 1, 1, 4, false>>(linear, inputs, multiprocessors, stream);
+  // Whatever the batch, columns are added in one order.
+  if (linear.batch_invariant != 0 || linear.tokens > kMostRounded)
+    return launch_plan<Code, TilePlan<kReach, Code, 2, 8, 4, 2, 1, false>>(linear, inputs, multiprocessors, stream);
+  return launch_plan<Code, TilePlan<kReach, Code, 1, 2, kRowWarps, 1, kSplits, false>>(linear, inputs, multiprocessors,
+                                                                                       stream);
 }
 
 template <class Code>
 cudaError_t launch_tiles(const LinearArgs& linear, const FormedInputs& inputs, cudaStream_t stream) {
   int multiprocessors = 0;
   if (const cudaError_t error = count_multiprocessors(multiprocessors); error != cudaSuccess) return error;
-  const bool rounds = !inputs.formed;
-  return has_sm90() ? launch_sm90_tiles<Code>(linear, rounds, multiprocessors, inputs, stream)
-                    : launch_any_tiles<Code>(linear, rounds, multiprocessors, inputs, stream);
+  return has_sm90() ? launch_tiles_within<Reach::sm90, Code>(linear, inputs, multiprocessors, stream)
+                    : launch_tiles_within<Reach::any, Code>(linear, inputs, multiprocessors, stream);
 }
 
 }  // namespace moracle::cuda
