@@ -223,7 +223,7 @@ TokenBytes token_bytes(const MemoryPlan& memory, const ModelInfo& info) {
     const KernelCard* const card = layer.experts.card;
     const bool there = card != nullptr && card->device != DeviceKind::cpu && !card->any_device_of_host;
     (there ? bytes.on_device : bytes.on_host) += layer.experts.bytes / experts * chosen;
-    main += layer.mixer + layer.feed_forward + layer.norms - layer.experts.bytes;
+    main += layer.rest();
   }
   return bytes;
 }

@@ -243,10 +243,11 @@ Result<NodesAnswer> ask_nodes(const PlanCommand& options, const Place& place, co
 Result<Place> planned_place(const PlanCommand& options) {
   if (!names_device(options.device) && options.device != "cpu") {
     MORACLE_ASSIGN(const Machine machine, resolve_machine(options.device));
-    const auto described = describe_gpu(machine, options.vram);
+    auto described = describe_gpu(machine, options.vram);
+    // Without a bound an older GPU is counted as a machine of its own.
     if (machine.device == DeviceKind::cuda && (described.ok() || options.vram > 0)) {
-      MORACLE_ASSIGN(const std::shared_ptr<GpuDevice> gpu, described);
-      return Place{.host = probe_machine(), .device = gpu};
+      MORACLE_ASSIGN(std::shared_ptr<GpuDevice> gpu, std::move(described));
+      return Place{.host = probe_machine(), .device = std::move(gpu)};
     }
   }
   MORACLE_TRY(check_vram(options.vram, options.device));

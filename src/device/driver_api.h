@@ -21,6 +21,10 @@ struct DeviceFacts {
 
 enum class CopyKind : std::int32_t { to_device, to_host, on_device };
 
+// A capability times ten, such as 80: a GPU that has more runs what one of that capability would, from the PTX that the
+// driver compiles. The program refuses other values before it uses a device.
+inline constexpr const char* kCapabilityVariable = "MORACLE_CUDA_ARCH";
+
 // Errors that the program tells apart; others are the runtime's own numbers, 0 is success.
 inline constexpr int kDeviceOutOfMemory = 2;
 inline constexpr int kDeviceNoDriver = 35;

@@ -54,16 +54,16 @@ Result<> check_capability(const Machine& machine) {
                .advice = "use --device cpu, or a GPU of that capability: `moracle devices` lists them"};
 }
 
-// Whether MORACLE_CUDA_ARCH is a capability that the device object takes.
+// Whether kCapabilityVariable is a capability that the device object takes.
 Result<> check_forced_capability() {
-  const char* const text = std::getenv("MORACLE_CUDA_ARCH");
+  const char* const text = std::getenv(kCapabilityVariable);
   if (text == nullptr) return Ok{};
   const std::string_view value = text;
   int capability = 0;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), capability);
   if (error == std::errc{} && end == value.data() + value.size() && capability >= 80 && capability <= 999) return Ok{};
   return Error{.code = "device.arch",
-               .where = "MORACLE_CUDA_ARCH",
+               .where = kCapabilityVariable,
                .wanted = "a compute capability times ten, from 80 on",
                .found = std::string(value),
                .advice = "80 makes any GPU run what one of capability 8.0 runs; without the variable it runs its own"};

@@ -26,6 +26,9 @@ struct LayerMemory {
   std::uint64_t norms = 0;         // the layer's own two
   std::uint64_t state = 0;         // keys and values of `context` positions, or the recurrent state
   ExpertsKernel experts{};
+
+  // Weights that are no routed expert's.
+  [[nodiscard]] std::uint64_t rest() const { return mixer + feed_forward + norms - experts.bytes; }
 };
 
 // What a GPU takes of a plan, and what it has room for.

@@ -66,7 +66,7 @@ std::vector<NodesStep> nodes_steps(const MemoryPlan& whole, const ModelInfo& inf
   double rest = static_cast<double>(whole.head + whole.final_norm);
   for (const LayerMemory& layer : whole.layers) {
     experts += static_cast<double>(layer.experts.bytes);
-    rest += static_cast<double>(layer.mixer + layer.feed_forward + layer.norms - layer.experts.bytes);
+    rest += static_cast<double>(layer.rest());
   }
   const double chosen =
       info.experts > 0 ? static_cast<double>(info.experts_per_token) / static_cast<double>(info.experts) : 0;

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdlib>
 
+#include "device/driver_api.h"
 #include "kernels/cuda/common/launch.h"
 #include "kernels/cuda/host/capability.h"
 
